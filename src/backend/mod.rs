@@ -1,0 +1,1 @@
+//! Devices: request, capabilities, memory accounting, upload, readback, tensor aliases. Names no model.

@@ -1,0 +1,1 @@
+//! A model: `ModelSpec`, the loader over a `ByteSource`, layers. Names ops, never a backend.

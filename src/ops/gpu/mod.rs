@@ -1,0 +1,1 @@
+//! WebGPU kernels of the ops (CubeCL).

@@ -1,0 +1,1 @@
+//! The `#[wasm_bindgen]` surface: byte sources, commands, errors to JavaScript. Decides nothing.
