@@ -32,6 +32,8 @@ pub struct MatmulProblem {
     pub out_col: usize,
     /// Add to `out` (residual stream) instead of overwriting.
     pub accumulate: bool,
+    /// Whether `bias` (`[N]`) is added.
+    pub has_bias: bool,
     /// Kernel family.
     pub variant: Variant,
 }
@@ -84,7 +86,7 @@ pub struct GatedProblem {
 }
 
 /// Scalar reference of `matmul` (f64 accumulation); `w` is the file's bytes, `bias` has N entries or none.
-pub fn matmul_reference(x: &[f32], w: &[u8], out: &mut [f32], bias: Option<&[f32]>, p: &MatmulProblem) -> crate::Result<()> {
+pub fn matmul_reference(x: &[f32], w: &[u8], out: &mut [f32], bias: &[f32], p: &MatmulProblem) -> crate::Result<()> {
     let row_bytes = quant::row_bytes(p.ty, p.k);
     let mut row = vec![0.0; p.k];
     for n in 0..p.n {
@@ -92,7 +94,7 @@ pub fn matmul_reference(x: &[f32], w: &[u8], out: &mut [f32], bias: Option<&[f32
         for t in 0..p.tokens {
             let x = &x[t * p.k..(t + 1) * p.k];
             let mut sum: f64 = x.iter().zip(&row).map(|(&x, &w)| f64::from(x) * f64::from(w)).sum();
-            sum += bias.map_or(0.0, |b| f64::from(b[n]));
+            sum += if p.has_bias { f64::from(bias[n]) } else { 0.0 };
             let out = &mut out[t * p.out_stride + p.out_col + n];
             *out = if p.accumulate { (f64::from(*out) + sum) as f32 } else { sum as f32 };
         }
@@ -104,8 +106,8 @@ pub fn matmul_reference(x: &[f32], w: &[u8], out: &mut [f32], bias: Option<&[f32
 pub fn gate_up_reference(x: &[f32], w: &[u8], p: &GateUpProblem) -> crate::Result<Vec<f32>> {
     let (ty, tokens, k, n) = (p.ty, p.tokens, p.k, 2 * p.f);
     let mut both = vec![0.0; tokens * n];
-    let inner = MatmulProblem { ty, tokens, k, n, out_stride: n, out_col: 0, accumulate: false, variant: p.variant };
-    matmul_reference(x, w, &mut both, None, &inner)?;
+    let inner = MatmulProblem { ty, tokens, k, n, out_stride: n, out_col: 0, accumulate: false, has_bias: false, variant: p.variant };
+    matmul_reference(x, w, &mut both, &[], &inner)?;
     Ok(gated_reference(&both, &GatedProblem { tokens, f: p.f, activation: p.activation }))
 }
 

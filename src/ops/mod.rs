@@ -41,12 +41,12 @@ pub trait FiresideOps: Backend {
     fn embed(table: IntTensor<Self>, meta: IntTensor<Self>, out: FloatTensor<Self>, p: EmbedProblem) -> FloatTensor<Self>;
     /// RMS norm of chosen rows of `x`: `[T, E]` -> `[R, E]`.
     fn rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, meta: IntTensor<Self>, p: NormProblem) -> FloatTensor<Self>;
-    /// `out[t, col + n] (+)= x[t, :] . w[n, :] (+ bias[n])`.
+    /// `out[t, col + n] (+)= x[t, :] . w[n, :] (+ bias[n])`; `bias` is read only when `p.has_bias` (pass `x` otherwise).
     fn matmul(
         x: FloatTensor<Self>,
         w: IntTensor<Self>,
         out: FloatTensor<Self>,
-        bias: Option<FloatTensor<Self>>,
+        bias: FloatTensor<Self>,
         p: MatmulProblem,
     ) -> FloatTensor<Self>;
     /// `act(x . gate) * (x . up)`: `[T, K]` -> `[T, F]`; `w` holds the F gate rows, then the F up rows.
