@@ -1,4 +1,4 @@
-//! Lint rules: typescript-eslint's strict type-checked set for the package, the plain recommended set for scripts and pages.
+/** Lint rules: typescript-eslint's strict type-checked set for the package, the plain recommended set for scripts and pages. */
 import js from "@eslint/js";
 import globals from "globals";
 import tseslint from "typescript-eslint";
@@ -20,6 +20,7 @@ export default tseslint.config(
       "@typescript-eslint/only-throw-error": "off",
       "@typescript-eslint/prefer-promise-reject-errors": "off",
       "@typescript-eslint/unified-signatures": "off",
+      "@typescript-eslint/no-unused-vars": ["error", { argsIgnorePattern: "^_" }],
     },
   },
   {

@@ -1,4 +1,4 @@
-//! Small checkers for values from callers: each returns the value typed, or throws naming the field, what was expected and what came.
+/** Small checkers for values from callers: each returns the value typed, or throws naming the field, what was expected and what came. */
 import { FiresideError } from "./errors.js";
 
 /** The two places that refuse: loading and requests. */

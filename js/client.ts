@@ -1,4 +1,4 @@
-//! The page's side of the port: calls with answers, requests with events, and settling at once whatever the engine is doing.
+/** The page's side of the port: calls with answers, requests with events, and settling at once whatever the engine is doing. */
 import { FiresideError, fromWire } from "./errors.js";
 import type { Calls, Connect, Op, ToClient, ToHost } from "./protocol.js";
 

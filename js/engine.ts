@@ -1,4 +1,4 @@
-//! The public Engine: checks what it is given, talks to the host through a Client, and gives results their public shape.
+/** The public Engine: checks what it is given, talks to the host through a Client, and gives results their public shape. */
 import * as check from "./check.js";
 import type { EngineMessage } from "./client.js";
 import { Client } from "./client.js";
@@ -35,7 +35,7 @@ interface WireScore {
 }
 
 function refused(name: string): () => Promise<never> {
-  return () => Promise.reject(requestUnsupported(name, "use generate()"));
+  return () => Promise.reject(requestUnsupported(name, "this version has generate(), tokenize(), detokenize(), renderChat() and score()"));
 }
 
 const OUR_CONSTRUCTOR = Symbol("fireside");
@@ -163,12 +163,10 @@ export class Engine extends EventTarget {
   }
 
   /** Refused with `request.unsupported` in this version, as is the next one. */
-  async loadAdapter(name: string, source: ModelSource, options?: { scale?: number; signal?: AbortSignal }): Promise<void> {
-    [name, source, options];
+  loadAdapter(_name: string, _source: ModelSource, _options?: { scale?: number; signal?: AbortSignal }): Promise<void> {
     return refused("loadAdapter")();
   }
-  async unloadAdapter(name: string): Promise<void> {
-    name;
+  unloadAdapter(_name: string): Promise<void> {
     return refused("unloadAdapter")();
   }
 
@@ -178,9 +176,8 @@ export class Engine extends EventTarget {
   }
 
   /** Refused with `request.unsupported` in this version. */
-  async trace(options?: { last?: number }): Promise<StepTrace[]> {
-    options;
-    return Promise.reject(requestUnsupported("trace", "this version records no steps"));
+  trace(_options?: { last?: number }): Promise<StepTrace[]> {
+    return refused("trace")();
   }
 
   /** Ends every request with code "engine.disposed", frees the GPU device, ends its own Worker. Idempotent. */

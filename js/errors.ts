@@ -1,4 +1,4 @@
-//! The one error class, and its way across the Worker boundary. What each code means is in docs/errors.md.
+/** The one error class, and its way across the Worker boundary. What each code means is in docs/errors.md. */
 
 /** Every rejection that is not a signal's own reason. `code` is stable; `details` is structured-cloneable. */
 export class FiresideError extends Error {

@@ -1,4 +1,4 @@
-//! The engine's side of the port: owns one wasm engine, runs its loop, answers calls. Runs in a Worker or in the page's thread.
+/** The engine's side of the port: owns one wasm engine, runs its loop, answers calls. Runs in a Worker or in the page's thread. */
 import { FiresideError, toWire } from "./errors.js";
 import type { Calls, Connect, Op, ToClient, ToHost, WireLoadOptions, WireSource } from "./protocol.js";
 import { openSource } from "./source.js";

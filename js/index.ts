@@ -1,4 +1,4 @@
-//! The package's front door: what `import ... from "fireside"` gives.
+/** The package's front door: what `import ... from "fireside"` gives. */
 export { Engine } from "./engine.js";
 export { FiresideError } from "./errors.js";
 export { models } from "./models.js";

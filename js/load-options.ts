@@ -1,4 +1,4 @@
-//! Checks what Engine.load was given and splits it: what stays in the page, and what goes to the engine.
+/** Checks what Engine.load was given and splits it: what stays in the page, and what goes to the engine. */
 import * as check from "./check.js";
 import { loadUnsupported } from "./errors.js";
 import type { WireLoadOptions, WireSource } from "./protocol.js";

@@ -1,4 +1,4 @@
-//! The engine in the page's own thread (`worker: false`): the same host on the same kind of port, and no Worker.
+/** The engine in the page's own thread (`worker: false`): the same host on the same kind of port, and no Worker. */
 import { crashAll, serve } from "./host.js";
 
 let watching = false;

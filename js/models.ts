@@ -1,4 +1,4 @@
-//! Stored models. This version keeps none: every call is refused with `load.unsupported`.
+/** Stored models. This version keeps none: every call is refused with `load.unsupported`. */
 import { loadUnsupported } from "./errors.js";
 import type { LoadOptions, ModelSource, StoredModel } from "./types.js";
 

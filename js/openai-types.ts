@@ -1,4 +1,4 @@
-//! The OpenAI-shaped types of the contract. Calls that take them are refused with `request.unsupported` until they work.
+/** The OpenAI-shaped types of the contract. Calls that take them are refused with `request.unsupported` until they work. */
 import type {
   AssistantDelta,
   AssistantMessage,

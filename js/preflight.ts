@@ -1,4 +1,4 @@
-//! What this browser can do, asked without loading anything.
+/** What this browser can do, asked without loading anything. */
 import { loadUnsupported } from "./errors.js";
 import type { ModelSource, Preflight } from "./types.js";
 

@@ -1,4 +1,4 @@
-//! What crosses the port between the page's client and the engine's host. Plain data only: callbacks and signals stay in the page.
+/** What crosses the port between the page's client and the engine's host. Plain data only: callbacks and signals stay in the page. */
 import type { WireError } from "./errors.js";
 import type { ChatMessage, EngineInfo, EngineStats, LoadProgress, Tool, Warning } from "./types.js";
 

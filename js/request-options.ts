@@ -1,4 +1,4 @@
-//! Checks requests: types and ranges here, what depends on the model (vocabulary, context) in the engine. Nothing is ignored.
+/** Checks requests: types and ranges here, what depends on the model (vocabulary, context) in the engine. Nothing is ignored. */
 import * as check from "./check.js";
 import { requestUnsupported } from "./errors.js";
 import type { Limits } from "./client.js";

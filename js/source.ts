@@ -1,7 +1,8 @@
-//! Byte sources for the loader: a Blob, or a URL read with HTTP ranges. Knows nothing of GGUF.
-//!
-//! The loader reads mostly in file order, so a URL is one long response that is read forward; a small window behind the
-//! reading point serves re-reads, a jump opens a new response, and nothing is fetched twice in a forward pass.
+/** Byte sources for the loader: a Blob, or a URL read with HTTP ranges. Knows nothing of GGUF.
+ *
+ * The loader reads mostly in file order, so a URL is one long response that is read forward; a small window behind the
+ * reading point serves re-reads, a jump opens a new response, and nothing is fetched twice in a forward pass.
+ */
 import { FiresideError } from "./errors.js";
 import type { WireSource } from "./protocol.js";
 import type { ByteSource } from "./wasm/fireside.js";
@@ -26,7 +27,7 @@ export async function openSource(source: WireSource, signal: AbortSignal, onByte
 function checkRange(offset: number, length: number, len: number): void {
   if (offset >= 0 && length >= 0 && offset + length <= len) return;
   throw new FiresideError(
-    "source.out_of_range",
+    "source.short_read",
     `Bytes ${String(offset)} to ${String(offset + length)} lie outside the file of ${String(len)} bytes.`,
     { offset, length, fileBytes: len },
   );
@@ -47,7 +48,7 @@ export class BlobSource implements ByteSource {
       return new Uint8Array(await this.#blob.slice(offset, offset + length).arrayBuffer());
     } catch (cause) {
       const why = cause instanceof Error ? cause.message : String(cause);
-      throw new FiresideError("source.unreadable", `The file could not be read: ${why}`, { offset, length }, { cause });
+      throw new FiresideError("source.failed", `The file could not be read: ${why}`, { offset, length }, { cause });
     }
   }
 }
@@ -162,14 +163,14 @@ export class UrlSource implements ByteSource {
         const { done, value } = await this.#body.reader.read();
         if (!done) return this.#keep(value);
       } catch (error) {
-        if (error instanceof FiresideError && error.code !== "source.network") throw error;
+        if (error instanceof FiresideError && error.code !== "http.network") throw error;
         cause = error;
       }
       this.#signal.throwIfAborted();
       await this.#close();
       if (attempt >= RETRIES) {
         throw new FiresideError(
-          "source.truncated",
+          "http.truncated",
           `${this.#url} stopped at byte ${String(at)} of ${String(this.len)}.`,
           { url: this.#url, expected: this.len, got: at },
           { cause },
@@ -195,7 +196,7 @@ export class UrlSource implements ByteSource {
     const response = await this.#ask(`bytes=${String(offset)}-${String(offset + out.length - 1)}`);
     const bytes = new Uint8Array(await response.arrayBuffer());
     if (bytes.length !== out.length) {
-      throw new FiresideError("source.truncated", `${this.#url} gave fewer bytes than asked for.`, {
+      throw new FiresideError("http.truncated", `${this.#url} gave fewer bytes than asked for.`, {
         url: this.#url,
         offset,
         expected: out.length,
@@ -208,7 +209,7 @@ export class UrlSource implements ByteSource {
   async #open(at: number): Promise<Body> {
     const response = await this.#ask(`bytes=${String(at)}-`);
     this.#window = [];
-    if (!response.body) throw new FiresideError("source.network", `${this.#url} gave no body.`, { url: this.#url });
+    if (!response.body) throw new FiresideError("http.network", `${this.#url} gave no body.`, { url: this.#url });
     return { reader: response.body.getReader(), at };
   }
 
@@ -248,12 +249,12 @@ async function request(url: string, headers: Record<string, string>, signal: Abo
   } catch (cause) {
     signal.throwIfAborted();
     const why = cause instanceof Error ? cause.message : String(cause);
-    throw new FiresideError("source.network", `${url} could not be fetched: ${why}`, { url }, { cause });
+    throw new FiresideError("http.network", `${url} could not be fetched: ${why}`, { url }, { cause });
   }
 }
 
 function httpError(url: string, response: Response): FiresideError {
-  return new FiresideError("source.http_status", `${url} answered with HTTP status ${String(response.status)}.`, {
+  return new FiresideError("http.status", `${url} answered with HTTP status ${String(response.status)}.`, {
     url,
     status: response.status,
   });
@@ -290,10 +291,10 @@ async function wholeBody(url: string, response: Response, onBytes: OnBytes): Pro
   });
   const body = response.body?.pipeThrough(count as ReadableWritablePair<Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>>);
   const blob = await new Response(body ?? null).blob().catch((cause: unknown) => {
-    throw new FiresideError("source.network", `${url} broke off after ${String(loaded)} bytes.`, { url }, { cause });
+    throw new FiresideError("http.network", `${url} broke off after ${String(loaded)} bytes.`, { url }, { cause });
   });
   if (expected !== null && blob.size !== expected) {
-    throw new FiresideError("source.truncated", `${url} gave ${String(blob.size)} of ${String(expected)} bytes.`, {
+    throw new FiresideError("http.truncated", `${url} gave ${String(blob.size)} of ${String(expected)} bytes.`, {
       url,
       expected,
       got: blob.size,

@@ -1,4 +1,4 @@
-//! The public types: what callers give and get. Shapes follow the API contract in tests/contract; behaviour lives elsewhere.
+/** The public types: what callers give and get. Shapes follow the API contract in tests/contract; behaviour lives elsewhere. */
 
 /** One GGUF file: its URL, or a Blob or File. Split files and stored models are refused with `load.unsupported` in this version. */
 export type ModelSource = string | URL | Blob | readonly (string | URL | Blob)[] | { stored: string };

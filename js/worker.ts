@@ -1,4 +1,4 @@
-//! The Worker entry, also published as `fireside/worker` for Workers that the page makes itself. Several engines may share one.
+/** The Worker entry, also published as `fireside/worker` for Workers that the page makes itself. Several engines may share one. */
 import { crashAll, isConnect, serve } from "./host.js";
 
 addEventListener("message", (event: MessageEvent<unknown>) => {

@@ -1,4 +1,4 @@
-//! What the generated wasm glue exports, as the host uses it. The build puts fireside.js and fireside_bg.wasm beside the host.
+/** What the generated wasm glue exports, as the host uses it. The build puts fireside.js and fireside_bg.wasm beside the host. */
 
 /** Random access to a model file. */
 export interface ByteSource {

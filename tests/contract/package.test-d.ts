@@ -1,4 +1,4 @@
-//! Type test: what the package exports is assignable to the contract (fireside.d.ts), name by name; nothing is dropped.
+/** Type test: what the package exports is assignable to the contract (fireside.d.ts), name by name; nothing is dropped. */
 import type * as Contract from "./fireside";
 import type * as Ours from "../../js/index";
 
