@@ -15,6 +15,7 @@ pub mod meta;
 pub mod norm;
 pub mod place;
 pub mod rope_kv;
+pub mod selftest;
 
 #[cfg(feature = "cpu")]
 pub mod cpu;
