@@ -41,7 +41,13 @@ pub struct TokenLogprob {
     /// The token.
     pub token: TokenId,
     /// Nats.
-    pub logprob: f32,
+    pub logprob: f64,
+}
+
+impl From<&crate::sampling::TokenLogprob> for TokenLogprob {
+    fn from(t: &crate::sampling::TokenLogprob) -> Self {
+        Self { token: t.token, logprob: t.logprob }
+    }
 }
 
 /// One token of one choice. The texts of a choice, concatenated, are its text; one may be empty.
@@ -57,7 +63,7 @@ pub struct TokenEvent {
     pub text: String,
     /// Present when log-probabilities were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub logprob: Option<f32>,
+    pub logprob: Option<f64>,
     /// The most likely tokens at this place, best first, when asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top: Option<Vec<TokenLogprob>>,
@@ -119,7 +125,7 @@ pub struct Timings {
     /// From submission to the first token (or the end, where there is none).
     pub time_to_first_token: f64,
     /// What the draws were made from.
-    pub seed: i64,
+    pub seed: u64,
 }
 
 /// The whole answer.
