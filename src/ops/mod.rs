@@ -71,3 +71,20 @@ pub trait FiresideOps: Backend {
     /// Folds the chunks of `candidates` into one record a row: `[R, 4]` words (token, logit bits, max bits, sum bits).
     fn greedy(candidates: IntTensor<Self>, p: CandidatesProblem) -> IntTensor<Self>;
 }
+
+/// What launches cost since the last [`take_counters`] of this thread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Kernels started on the GPU.
+    pub dispatches: u64,
+    /// Weight bytes that they read.
+    pub weight_bytes: u64,
+}
+
+/// Takes and resets this thread's counters; all zero without the `webgpu` feature.
+pub fn take_counters() -> Counters {
+    #[cfg(feature = "webgpu")]
+    return Counters { dispatches: gpu::take_dispatches(), weight_bytes: gpu::take_weight_bytes() };
+    #[cfg(not(feature = "webgpu"))]
+    Counters::default()
+}
