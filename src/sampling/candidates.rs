@@ -77,10 +77,38 @@ impl CandidateRow {
     }
 }
 
+/// What a chunk's record shows.
+pub(super) struct Known<'a> {
+    /// The chunk's best tokens, in order, without a gap.
+    pub best: &'a [Entry],
+    /// Ranks before or at every token of the chunk that is not shown; `None` when none of any weight is left.
+    pub frontier: Option<Entry>,
+}
+
+impl CandidateRow {
+    /// What chunk `c` shows. Devices differ in whether 0 ranks before -0, here they are equal: a record that ends among
+    /// zeros may have left out any of them, so it shows none.
+    pub(super) fn known(&self, c: usize) -> Known<'_> {
+        let best = self.chunks.get(c).map_or(&[][..], |chunk| &chunk.best);
+        match best.last() {
+            // What ranks after a masked token is masked too.
+            Some(last) if best.len() < self.layout.chunk_len(c) && last.logit > f32::NEG_INFINITY => {
+                if last.logit == 0.0 {
+                    let first = Entry { token: (c * self.layout.chunk) as u32, logit: 0.0 };
+                    Known { best: &best[..best.partition_point(|e| e.logit > 0.0)], frontier: Some(first) }
+                } else {
+                    Known { best, frontier: Some(*last) }
+                }
+            }
+            _ => Known { best, frontier: None },
+        }
+    }
+}
+
 fn parse_chunk(record: &[u32], c: usize, layout: &Layout, masked: bool) -> Result<ChunkRecord> {
     let [max, sum, _, sum_at_temperature] = [0, 1, 2, 3].map(|i| f32::from_bits(record[i]));
     let num_best = layout.best.min(layout.chunk_len(c));
-    let best: Vec<Entry> = record[4..]
+    let mut best: Vec<Entry> = record[4..]
         .chunks_exact(2)
         .take(num_best)
         .map(|e| Entry { token: e[0], logit: f32::from_bits(e[1]) })
@@ -99,10 +127,12 @@ fn parse_chunk(record: &[u32], c: usize, layout: &Layout, masked: bool) -> Resul
     }
     let (first, len) = (c * layout.chunk, layout.chunk_len(c));
     let inside = best.iter().all(|e| (first..first + len).contains(&(e.token as usize)));
-    let ordered = best.windows(2).all(|pair| best_first(&pair[0], &pair[1]).is_lt());
+    let ordered = best.windows(2).all(|pair| pair[0].logit >= pair[1].logit);
+    best.sort_unstable_by(best_first);
+    let distinct = best.windows(2).all(|pair| best_first(&pair[0], &pair[1]).is_lt());
     let headed = best.first().is_some_and(|e| e.logit == max);
     // The largest logit alone contributes exp(0).
-    if !(inside && ordered && headed && sum > 0.5 && sum_at_temperature > 0.5) {
+    if !(inside && ordered && distinct && headed && sum > 0.5 && sum_at_temperature > 0.5) {
         return Err(bad_row("a chunk's record contradicts itself").with("chunk", c));
     }
     Ok(ChunkRecord { max, sum, sum_at_temperature, best })

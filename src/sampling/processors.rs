@@ -164,7 +164,7 @@ impl Walk {
 
     /// What the weight can be when the walk is at `sum` after `i` tokens and cannot see on: at least what it has (all but
     /// the sums' error of the target, where nothing else can end it), at most what its ends and the rest of the row allow.
-    fn bounds(&self, ranked: &mut Ranked, i: usize, sum: f64, whole: f64) -> Mass {
+    fn bounds(&self, ranked: &Ranked, i: usize, sum: f64, whole: f64) -> Mass {
         let next = ranked.frontier_weight();
         let only_target = self.target.is_finite() && self.floor == 0.0 && self.limit == usize::MAX;
         let low = if only_target { sum.max(self.target * (1.0 - SUM_SLACK)) } else { sum };

@@ -37,7 +37,8 @@ pub(super) struct Ranked {
     sorted: usize,
     /// Entries before this stand in the whole row's order.
     proven: usize,
-    complete: bool,
+    /// No token from `proven` on has a larger logit; `None` when the view is complete.
+    frontier: Option<f32>,
     max: f32,
     temperature: f32,
     /// Of the first entries, as far as asked for.
@@ -48,36 +49,31 @@ impl Ranked {
     /// Of a whole row, whose largest logit is `max`. `temperature` must not be 0.
     pub fn of_row(row: &[f32], max: f32, temperature: f32) -> Self {
         let entries: Vec<Entry> = row.iter().zip(0..).map(|(&logit, token)| Entry { token, logit }).collect();
-        Self { sorted: 0, proven: entries.len(), entries, complete: true, max, temperature, weights: Vec::new() }
+        Self { sorted: 0, proven: entries.len(), entries, frontier: None, max, temperature, weights: Vec::new() }
     }
 
     /// Of a row's records. A token that a chunk left out ranks after the last one it kept, so the order is proven down to
-    /// the best of those last ones, over the chunks that left some out.
+    /// the best of those last ones.
     pub fn of_candidates(row: &CandidateRow, temperature: f32) -> Self {
-        let mut entries: Vec<Entry> = row.chunks.iter().flat_map(|c| &c.best).copied().collect();
+        let mut entries: Vec<Entry> = (0..row.chunks.len()).flat_map(|c| row.known(c).best).copied().collect();
         entries.sort_unstable_by(best_first);
-        let left_out = row.chunks.iter().enumerate().filter_map(|(c, chunk)| {
-            // What ranks after a masked token is masked too.
-            let last = chunk.best.last().filter(|e| e.logit > f32::NEG_INFINITY)?;
-            (row.layout.chunk_len(c) > chunk.best.len()).then_some(*last)
-        });
-        let frontier = left_out.min_by(best_first);
+        let frontier = (0..row.chunks.len()).filter_map(|c| row.known(c).frontier).min_by(best_first);
         let proven = frontier.map_or(entries.len(), |f| entries.partition_point(|e| best_first(e, &f).is_le()));
-        let complete = frontier.is_none();
-        Self { sorted: entries.len(), proven, entries, complete, max: row.max, temperature, weights: Vec::new() }
+        let frontier = frontier.map(|f| f.logit);
+        Self { sorted: entries.len(), proven, entries, frontier, max: row.max, temperature, weights: Vec::new() }
     }
 
     /// Of tokens chosen from `other`, in its order.
     pub fn of_chosen(other: &Self, mut entries: Vec<Entry>) -> Self {
         entries.sort_unstable_by(best_first);
         let len = entries.len();
-        Self { entries, sorted: len, proven: len, complete: true, weights: Vec::new(), ..*other }
+        Self { entries, sorted: len, proven: len, frontier: None, weights: Vec::new(), ..*other }
     }
 
     /// What stands at rank `i` (0 is the best).
     pub fn at(&mut self, i: usize) -> Rank {
         if i >= self.proven {
-            return if self.complete { Rank::End } else { Rank::Unknown };
+            return if self.frontier.is_none() { Rank::End } else { Rank::Unknown };
         }
         while i >= self.sorted {
             self.sort_more();
@@ -93,11 +89,8 @@ impl Ranked {
     }
 
     /// No token of unknown rank weighs more than this.
-    pub fn frontier_weight(&mut self) -> f64 {
-        match self.proven.checked_sub(1).map(|i| self.at(i)) {
-            Some(Rank::Token(_, w)) => w,
-            _ => 0.0,
-        }
+    pub fn frontier_weight(&self) -> f64 {
+        self.frontier.map_or(0.0, |logit| weight(logit, self.max, self.temperature))
     }
 
     // Growing fourfold keeps the work linear in the row while the looked-at part is small.

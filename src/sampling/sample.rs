@@ -115,7 +115,10 @@ pub fn sample_candidates(records: &CandidateRow, input: &SampleInput) -> Result<
     };
     let params = input.params;
     if params.temperature == 0.0 {
-        return Ok(report.outcome(best_of(records)));
+        return Ok(report.outcome(match Ranked::of_candidates(records, 1.0).at(0) {
+            Rank::Token(entry, _) => Some(entry),
+            _ => None,
+        }));
     }
     if params.keeps_all() {
         return Ok(match draw_from_all(records, input, None) {
@@ -195,15 +198,14 @@ fn draw_from_all(
 ) -> Option<(usize, Option<Entry>)> {
     let temperature = input.params.temperature;
     let (c, rest) = find_chunk(&records_masses(records, temperature), input.key.uniform())?;
-    let record = records.chunks.get(c)?;
     let entry = match shown {
         Some((chunk, logits)) if chunk == c => {
             let entries = ranked_chunk(c * records.layout.chunk, logits);
             pick_in_chunk(&entries, true, rest, records.max, temperature)
         }
         _ => {
-            let complete = record.best.len() == records.layout.chunk_len(c);
-            pick_in_chunk(&record.best, complete, rest, records.max, temperature)
+            let known = records.known(c);
+            pick_in_chunk(known.best, known.frontier.is_none(), rest, records.max, temperature)
         }
     };
     Some((c, entry))
@@ -262,10 +264,6 @@ fn ranked_chunk(first: usize, logits: &[f32]) -> Vec<Entry> {
 /// Each chunk's weight relative to the row's largest logit.
 fn records_masses(records: &CandidateRow, temperature: f32) -> Vec<f64> {
     records.chunks.iter().map(|c| f64::from(c.sum_at_temperature) * weight(c.max, records.max, temperature)).collect()
-}
-
-fn best_of(records: &CandidateRow) -> Option<Entry> {
-    records.chunks.iter().filter_map(|c| c.best.first()).min_by(|a, b| best_first(a, b)).copied()
 }
 
 /// What is reported with the token: nothing, or logprobs from the records.

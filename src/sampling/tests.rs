@@ -15,7 +15,9 @@ fn records(row: &[f32], layout: Layout, temperature: f32, noise: f32) -> Vec<u32
         let sum_t = chunk.iter().map(|l| ((l - max) / t).exp()).sum::<f32>() * bend;
         words.extend([max, sum, max / t, sum_t].map(f32::to_bits));
         let mut order: Vec<usize> = (0..chunk.len()).collect();
-        order.sort_by(|&a, &b| chunk[b].total_cmp(&chunk[a]).then(a.cmp(&b)));
+        // Of zeros some devices rank the positive first, some do not.
+        let zero = if noise == 0.0 { 0.0 } else { -0.0 };
+        order.sort_by(|&a, &b| (chunk[b] + zero).total_cmp(&(chunk[a] + zero)).then(a.cmp(&b)));
         for i in 0..layout.best {
             let entry =
                 order.get(i).map_or((u32::MAX, f32::NEG_INFINITY), |&i| ((c * layout.chunk + i) as u32, chunk[i]));
@@ -119,6 +121,7 @@ fn any_params() -> impl Strategy<Value = SamplingParams> {
 fn any_row() -> impl Strategy<Value = Vec<f32>> {
     prop_oneof![
         prop::collection::vec((-12..12i32).prop_map(|x| x as f32 * 0.5), 1..70),
+        prop::collection::vec(prop_oneof![Just(0.0f32), Just(-0.0f32), -1.0..1.0f32], 1..70),
         prop::collection::vec(-8.0..8.0f32, 1..70),
     ]
 }
@@ -224,15 +227,29 @@ proptest! {
     /// No words, however wrong, do worse than an error.
     #[test]
     fn wild_records_are_refused_or_sampled(
-        words in prop::collection::vec(prop_oneof![any::<u32>(), 0..12u32, any::<f32>().prop_map(f32::to_bits), Just(0x3f80_0000)], 30..31),
-        masked in any::<bool>(),
+        row in prop::collection::vec(-4.0..4.0f32, 11..12), hits in prop::collection::vec((0..30usize, any::<u32>(), 0..4u8), 0..3),
+        masked in any::<bool>(), params in any_params(),
     ) {
         let layout = Layout { vocab: 11, chunk: 4, best: 3 };
-        if let Ok(row) = CandidateRow::parse(&words, layout, masked) {
-            let params = SamplingParams { top_p: 0.9, ..Default::default() };
+        let mut words = records(&row, layout, params.temperature, 0.0);
+        for (at, bits, how) in hits {
+            words[at] = match how {
+                0 => bits,
+                1 => bits % 12,
+                2 => f32::NEG_INFINITY.to_bits(),
+                _ => (f32::from_bits(words[at]) * 1.5).to_bits(),
+            };
+        }
+        if let Ok(parsed) = CandidateRow::parse(&words, layout, masked) {
+            let params = SamplingParams { logprobs: None, ..params };
             let mask = TokenMask::none(11);
             let mask = masked.then_some(&mask);
-            sample_candidates(&row, &SampleInput { params: &params, adjustments: &[], mask, key: key(1, 2), layout }).unwrap();
+            let input = SampleInput { params: &params, adjustments: &[], mask, key: key(1, 2), layout };
+            let outcome = sample_candidates(&parsed, &input).unwrap();
+            if let CandidateOutcome::Sampled(s) = outcome {
+                prop_assert!(s.token.0 < 11);
+            }
+            let _ = resume_row(&parsed, &row, &input);
         }
     }
 }
