@@ -89,6 +89,11 @@ impl Sequence {
         self.spec.prompt_len
     }
 
+    /// Most tokens it generates.
+    pub fn max_tokens(&self) -> usize {
+        self.spec.max_tokens
+    }
+
     /// Tokens whose KV is committed.
     pub fn computed(&self) -> usize {
         self.computed
