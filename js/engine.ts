@@ -282,7 +282,10 @@ function callQuietly<T>(callback: ((value: T) => void) | undefined, value: T): v
   try {
     callback?.(value);
   } catch (error) {
-    reportError(error);
+    // Surfaces as an uncaught error of the caller's, and stops nothing here.
+    queueMicrotask(() => {
+      throw error;
+    });
   }
 }
 
