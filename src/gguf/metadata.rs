@@ -111,7 +111,8 @@ impl Metadata {
         let what = "metadata pairs";
         check_count(count)?;
         cursor.need(count, LEAST_PAIR_BYTES, what)?;
-        let mut pairs = Vec::with_capacity(count as usize);
+        // Grows as entries are found to be there: one takes more memory than the fewest bytes it can have.
+        let mut pairs = Vec::new();
         for left in (1..=count).rev() {
             cursor.need(left, LEAST_PAIR_BYTES, what)?;
             let offset = cursor.pos();

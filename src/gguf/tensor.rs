@@ -48,7 +48,8 @@ impl TensorInfo {
 /// Reads the entries; their offsets still count from the start of the data, which is not known before the last one.
 pub(super) fn read_entries(cursor: &mut Cursor<'_>, count: u64) -> Result<Vec<TensorInfo>, Stop> {
     cursor.need(count, LEAST_ENTRY_BYTES, "tensor table")?;
-    let mut tensors = Vec::with_capacity(count as usize);
+    // Grows as entries are found to be there: one takes more memory than the fewest bytes it can have.
+    let mut tensors = Vec::new();
     for left in (1..=count).rev() {
         cursor.need(left, LEAST_ENTRY_BYTES, "tensor table")?;
         tensors.push(read_entry(cursor)?);

@@ -3,9 +3,9 @@
 //! On the CPU rows are read where they lie. On a GPU what leaves the device is, a row: the greedy record, or the chunk
 //! candidates, or (for penalties together with logprobs, for scores, for a draw outside the candidates) the whole row.
 use crate::backend::{BackendKind, Floats};
-use crate::engine::executor::{Executor, ExecutorStats, RowResult, SampleRequest, ScoreRequest, Scored, StepOutput};
-use crate::engine::rows::{
-    CandidateDraws, Wanted, sample_full_row, sample_greedy_record, score_full_row,
+use crate::engine::{
+    CandidateDraws, Executor, ExecutorStats, RowResult, SampleRequest, ScoreRequest, Scored, StepOutput, Wanted,
+    sample_full_row, sample_greedy_record, score_full_row,
 };
 use crate::model::transformer::{Checkpoint, Hidden, LOGIT_ROWS, Transformer};
 use crate::ops::call;

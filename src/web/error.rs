@@ -1,6 +1,6 @@
 //! Errors to JavaScript and back: `{ code, message, details }`, rebuilt as `FiresideError` by the TypeScript layer.
 use js_sys::Reflect;
-use wasm_bindgen::{JsCast, JsValue};
+use wasm_bindgen::JsValue;
 
 use crate::Error;
 
@@ -49,7 +49,3 @@ fn known(code: &str) -> Option<&'static str> {
     CODES.iter().find(|known| **known == code).copied()
 }
 
-/// Whether a value is a JavaScript function (an event callback that was left out is `undefined`).
-pub fn is_function(value: &JsValue) -> bool {
-    value.is_function() && value.dyn_ref::<js_sys::Function>().is_some()
-}

@@ -6,6 +6,9 @@ use std::rc::Rc;
 use futures_channel::oneshot;
 use wasm_bindgen::prelude::*;
 
+use crate::engine::Host;
+use crate::model::transformer::Checkpoint;
+
 #[wasm_bindgen]
 extern "C" {
     #[wasm_bindgen(js_namespace = performance, js_name = now)]
@@ -80,4 +83,55 @@ pub async fn sleep(ms: f64) {
     // Longer waits than a timer's 31 bits are cut; whoever slept looks at the clock again.
     let _timer = Timer(set_timeout(callback.as_ref().unchecked_ref(), ms.clamp(0.0, 2_147_483_647.0)));
     let _ = receiver.await;
+}
+
+/// The engine's host in a page or worker.
+pub struct WebHost {
+    turns: Rc<Turns>,
+}
+
+impl WebHost {
+    /// Shares the turns of a thread.
+    pub fn new(turns: Rc<Turns>) -> Self {
+        Self { turns }
+    }
+}
+
+impl Host for WebHost {
+    fn now_ms(&self) -> f64 {
+        now_ms()
+    }
+
+    async fn yield_now(&self) {
+        self.turns.yield_now().await;
+    }
+
+    async fn sleep(&self, ms: f64) {
+        sleep(ms).await;
+    }
+}
+
+/// Longest time within a step without a turn for the inbox.
+const PAUSE_MS: f64 = 30.0;
+
+/// Gives the turn away between layers of a long step.
+pub struct Pauses {
+    turns: Rc<Turns>,
+    last: f64,
+}
+
+impl Pauses {
+    /// Shares the turns of a thread.
+    pub fn new(turns: Rc<Turns>) -> Self {
+        Self { turns, last: now_ms() }
+    }
+}
+
+impl Checkpoint for Pauses {
+    async fn pause(&mut self) {
+        if now_ms() - self.last >= PAUSE_MS {
+            self.turns.yield_now().await;
+            self.last = now_ms();
+        }
+    }
 }

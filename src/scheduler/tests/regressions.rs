@@ -1,0 +1,1 @@
+//! Tests that fail without the rule they name.
