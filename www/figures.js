@@ -30,10 +30,10 @@ export function figures(backend, results, stats) {
     prefill_tokens_per_second: prefillMs > 0 ? (computed / prefillMs) * 1000 : null,
     decode_tokens_per_second: decodeMs > 0 && decoded > 0 ? (decoded / decodeMs) * 1000 : null,
     peak_wasm_bytes: stats.peakWasmBytes,
-    peak_gpu_bytes: stats.peakGpuBytes ?? stats.gpuBytes,
-    dispatches_per_layer: stats.dispatchesPerLayer,
+    peak_gpu_bytes: stats.executor.peakDeviceBytes,
+    dispatches_per_step: stats.rate.dispatchesPerStep,
     readbacks_per_step: stats.rate.readbacksPerStep,
-    weight_bytes_per_step: stats.weightBytesPerStep,
+    weight_bytes_per_step: stats.rate.weightBytesPerStep,
     line: line({ backend, prompt, computed, completion, decoded, prefillMs, decodeMs }, results, stats),
   };
 }
@@ -47,11 +47,11 @@ function line({ backend, prompt, computed, completion, decoded, prefillMs, decod
     `prefill ${rate(computed, prefillMs)}`,
     `decode ${rate(decoded, decodeMs)}`,
     `peak wasm ${megabytes(stats.peakWasmBytes)}`,
-    `peak GPU ${megabytes(stats.peakGpuBytes ?? stats.gpuBytes)}`,
-    `${megabytes(stats.weightBytesPerStep)} of weights read a step`,
+    `peak GPU ${megabytes(stats.executor.peakDeviceBytes)}`,
+    `${megabytes(stats.rate.weightBytesPerStep)} of weights read a step`,
   ];
   if (backend === "webgpu") {
-    parts.push(`${stats.dispatchesPerLayer} dispatches a layer`, `${stats.rate.readbacksPerStep} readbacks a step`);
+    parts.push(`${stats.rate.dispatchesPerStep.toFixed(0)} dispatches a step`, `${stats.rate.readbacksPerStep.toFixed(1)} readbacks a step`);
   }
   return parts.join(" | ");
 }
