@@ -76,6 +76,8 @@ export interface EngineInfo {
   parameters: number;
   quantization: string;
   contextLength: number;
+  /** Transformer layers. */
+  layers: number;
   vocabSize: number;
   backend: "webgpu" | "cpu";
   adapter?: { vendor: string; architecture: string; features: string[]; fallback: boolean };
