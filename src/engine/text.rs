@@ -9,7 +9,7 @@ pub struct TextModel {
 }
 
 impl TextModel {
-    pub fn new(tokenizer: Tokenizer) -> Self { Self { tokenizer } }
+    pub fn new(tokenizer: Tokenizer, _t: crate::chat::ChatTemplate) -> Self { Self { tokenizer } }
     pub fn tokenizer(&self) -> &Tokenizer { &self.tokenizer }
     pub fn vocab_size(&self) -> usize { self.tokenizer.vocab_size() }
     pub fn encode_prompt(&self, text: &str) -> Result<Vec<TokenId>> { self.tokenizer.encode(text, true, true) }
