@@ -14,6 +14,7 @@ use super::shared::Shared;
 use super::sink::{EventQueue, EventSink, event_queue};
 use super::stats::EngineStats;
 use super::text::TextModel;
+use super::trace::StepTrace;
 use crate::Result;
 use crate::ids::TokenId;
 use crate::scheduler::SchedulerConfig;
@@ -146,6 +147,13 @@ impl Engine {
         EngineStats::new(&core.scheduler.stats(), rate, core.meter.executor, self.shared.ticks.get())
     }
 
+    /// The last `last` scheduler steps, oldest first.
+    pub fn trace(&self, last: usize) -> Vec<StepTrace> {
+        let core = self.shared.core.borrow();
+        let steps = core.scheduler.steps();
+        steps.iter().skip(steps.len().saturating_sub(last)).map(Into::into).collect()
+    }
+
     /// Whether `dispose` was called or the executor gave up.
     pub fn is_closed(&self) -> bool {
         self.shared.is_closed()
@@ -156,6 +164,12 @@ impl Engine {
         self.shared.dispose();
         let shared = Rc::clone(&self.shared);
         async move { shared.loop_end().await }
+    }
+
+    /// Every invariant of the scheduler, the slow way.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        assert_eq!(self.shared.core.borrow().scheduler.check_integrity(), Ok(()));
     }
 
     fn refuse_if_closed(&self) -> Result<()> {

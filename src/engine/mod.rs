@@ -22,7 +22,12 @@ mod shared;
 mod sink;
 mod stats;
 mod step;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 mod text;
+mod trace;
 
 pub use engine::{Engine, EngineParts};
 pub use event::{
@@ -42,3 +47,4 @@ pub use run_loop::RunLoop;
 pub use sink::{EventQueue, EventSink, MAX_UNREAD};
 pub use stats::{BlockStats, EngineStats, PrefixCacheStats, SequenceStats, TokenStats};
 pub use text::TextModel;
+pub use trace::{StepTrace, TraceBlocks, TracePlanned, TraceTransition};

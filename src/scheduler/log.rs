@@ -185,9 +185,9 @@ impl Log {
         self.steps.push_back(std::mem::replace(&mut self.current, next));
     }
 
-    /// Ends a step without a plan. One in which nothing was asked and nothing happened leaves no trace.
+    /// Ends a step without a plan. One in which nothing was asked and nothing happened leaves no trace in a ring.
     pub fn seal_idle(&mut self, digest: u64, kv: &mut KvManager) {
-        if self.current.commands.len() > 1 || !self.current.transitions.is_empty() {
+        if self.whole() || self.current.commands.len() > 1 || !self.current.transitions.is_empty() {
             self.seal(digest, kv);
         } else {
             self.current.commands.clear();

@@ -209,6 +209,11 @@ impl Scheduler {
         true
     }
 
+    /// Whether a live sequence is paused.
+    pub fn is_paused(&self, id: SequenceId) -> bool {
+        self.records.get(&id).is_some_and(|record| record.paused)
+    }
+
     /// Prompt tokens of a step while other sequences decode, at least 1: sized by measured step times.
     pub fn set_prefill_chunk(&mut self, tokens: usize) {
         if self.prefill_chunk != tokens.max(1) {

@@ -37,14 +37,9 @@ impl Attributes {
         self.has(Self(Self::CONTROL.0 | Self::UNKNOWN.0))
     }
 
-    /// Matched in text before anything else is tokenized.
+    /// Matched in text before anything else is tokenized, and written as its text stands.
     pub fn is_special(self) -> bool {
         self.is_control() || self.has(Self::USER_DEFINED)
-    }
-
-    /// Its piece is its text as it stands.
-    pub fn is_verbatim(self) -> bool {
-        self.is_special()
     }
 
     /// Its piece is its text, decoded from the vocabulary's alphabet.
@@ -150,21 +145,22 @@ pub(super) fn classify(vocabulary: &Vocabulary, eos: Option<u32>, id_of: impl Fn
     let mut kinds = Kinds { attributes, end_of_generation: BTreeSet::new() };
     // A token that the file names keeps the kind that the file gives it; one found by its text becomes control.
     let mut named_or_found = |stated: Option<u32>, texts: &[&str]| {
-        stated.or_else(|| {
+        stated.filter(|&id| vocabulary.contains(id)).or_else(|| {
             let id = texts.iter().find_map(|text| id_of(text))?;
             kinds.update(id, Attributes::make_control);
             Some(id)
         })
     };
-    let eot = named_or_found(vocabulary.eot, END_OF_TURN);
-    let eom = named_or_found(vocabulary.eom, &["<|eom_id|>"]);
-    for texts in [FIM_PREFIX, FIM_SUFFIX, FIM_MIDDLE] {
-        named_or_found(None, texts);
-    }
+    let ids = &vocabulary.ids;
+    let eot = named_or_found(ids.eot, END_OF_TURN);
+    let eom = named_or_found(ids.eom, &["<|eom_id|>"]);
+    named_or_found(ids.fim_pre, FIM_PREFIX);
+    named_or_found(ids.fim_suf, FIM_SUFFIX);
+    named_or_found(ids.fim_mid, FIM_MIDDLE);
     let ending = [
-        named_or_found(vocabulary.fim_pad, FIM_PAD),
-        named_or_found(vocabulary.fim_rep, FIM_REPOSITORY),
-        named_or_found(vocabulary.fim_sep, FIM_SEPARATOR),
+        named_or_found(ids.fim_pad, FIM_PAD),
+        named_or_found(ids.fim_rep, FIM_REPOSITORY),
+        named_or_found(ids.fim_sep, FIM_SEPARATOR),
         eos,
         eot,
         eom,

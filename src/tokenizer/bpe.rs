@@ -6,6 +6,7 @@ use tokenizers::models::bpe::{BPE, Merges, Vocab};
 
 use super::pretokenize::PreTokenizer;
 use super::unicode::byte_to_char;
+use crate::gguf::StrArray;
 use crate::{Error, Result};
 
 /// The merge model and how words are cut for it.
@@ -21,9 +22,9 @@ impl Bpe {
     ///
     /// # Errors
     /// `tokenizer.no_merges`, `tokenizer.bad_merge`.
-    pub fn new(ids: Vocab, merges: &[String], splitter: PreTokenizer, ignore_merges: bool) -> Result<Self> {
+    pub fn new(ids: Vocab, merges: &StrArray, splitter: PreTokenizer, ignore_merges: bool) -> Result<Self> {
         if merges.is_empty() {
-            return Err(Error::new("tokenizer.no_merges", "The vocabulary is BPE but the file holds no merges")
+            return Err(Error::new("tokenizer.no_merges", "The vocabulary is BPE but the file holds no merges.")
                 .with("key", "tokenizer.ggml.merges"));
         }
         let longest = ids.keys().map(String::len).max().unwrap_or(0);
@@ -40,7 +41,7 @@ impl Bpe {
             .cache_capacity(0)
             .build()
             .map_err(|error| {
-                Error::new("tokenizer.bad_merge", format!("A merge uses or makes a token that isn't there: {error}"))
+                Error::new("tokenizer.bad_merge", format!("A merge uses or makes a token that isn't there ({error})."))
                     .with("key", "tokenizer.ggml.merges")
             })?;
         Ok(Self { model, splitter, known })
@@ -67,7 +68,7 @@ impl Bpe {
             mapped.clear();
             mapped.extend(stretch.iter().map(|&b| byte_to_char(b)));
             let tokens = self.model.tokenize(mapped).map_err(|error| {
-                Error::new("tokenizer.encode_failed", format!("A word could not be tokenized: {error}"))
+                Error::new("tokenizer.encode_failed", format!("A word could not be tokenized ({error})."))
             })?;
             out.extend(tokens.iter().map(|t| t.id));
         }
@@ -76,23 +77,30 @@ impl Bpe {
 }
 
 /// Splits `left right` lines; of a pair that is listed twice the first counts.
-fn parse_merges(lines: &[String], longest: usize) -> Result<Merges> {
+fn parse_merges(lines: &StrArray, longest: usize) -> Result<Merges> {
     let mut seen = HashSet::with_capacity(lines.len());
     let mut merges = Merges::with_capacity(lines.len());
     for (rank, line) in lines.iter().enumerate() {
-        // The left part may itself begin with a space.
-        let second = line.char_indices().nth(1).map_or(line.len(), |(at, _)| at);
-        let parts = line[second..].find(' ').map(|at| (&line[..second + at], &line[second + at + 1..]));
         // The builder copies each merge's result into a buffer as long as the longest token.
-        let Some((left, right)) = parts.filter(|(l, r)| !r.is_empty() && l.len() + r.len() <= longest) else {
-            return Err(Error::new("tokenizer.bad_merge", format!("Merge {rank} isn't a pair that makes a token"))
+        let pair = split_merge(line).filter(|(left, right)| left.len() + right.len() <= longest);
+        let Some((left, right)) = pair else {
+            return Err(Error::new("tokenizer.bad_merge", format!("Merge {rank} isn't a pair that makes a token."))
                 .with("key", "tokenizer.ggml.merges")
                 .with("merge", rank)
-                .with("got", line.chars().take(80).collect::<String>()));
+                .with("got", String::from_utf8_lossy(line).chars().take(80).collect::<String>()));
         };
-        if seen.insert(line.as_str()) {
+        if seen.insert(line) {
             merges.push((left.to_owned(), right.to_owned()));
         }
     }
     Ok(merges)
+}
+
+/// The two parts; the left one may itself begin with a space.
+fn split_merge(line: &[u8]) -> Option<(&str, &str)> {
+    let line = std::str::from_utf8(line).ok()?;
+    let first = line.chars().next()?.len_utf8();
+    let space = first + line.get(first..)?.find(' ')?;
+    let right = line.get(space + 1..).filter(|right| !right.is_empty())?;
+    Some((line.get(..space)?, right))
 }

@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 
 pub use detokenizer::Detokenizer;
 use tokenizers::models::bpe::Vocab;
-pub use vocabulary::Vocabulary;
+pub use vocabulary::{SpecialIds, Vocabulary};
 
 use crate::ids::TokenId;
 use crate::{Error, Result};
@@ -52,11 +52,6 @@ struct Pieces {
 }
 
 impl Pieces {
-    fn push(&mut self, piece: &[u8]) {
-        self.bytes.extend_from_slice(piece);
-        self.ends.push(self.bytes.len());
-    }
-
     fn get(&self, id: u32) -> Option<&[u8]> {
         let id = usize::try_from(id).ok()?;
         let start = id.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied())?;
@@ -95,17 +90,11 @@ impl Family {
             }),
             other => Err(Error::new(
                 "tokenizer.unsupported_model",
-                format!("The tokenizer model '{other}' isn't supported; gpt2 (BPE) and llama (SentencePiece) are"),
+                format!("The tokenizer model '{other}' isn't supported; gpt2 (BPE) and llama (SentencePiece) are."),
             )
             .with("key", "tokenizer.ggml.model")
             .with("got", other)),
         }
-    }
-
-    /// The stated id, or the family's default if the vocabulary reaches that far.
-    fn id(&self, which: usize, stated: Option<u32>, count: usize) -> Option<u32> {
-        let default = self.default_ids[which].filter(|&id| usize::try_from(id).is_ok_and(|id| id < count));
-        stated.or(default)
     }
 }
 
@@ -114,12 +103,14 @@ impl Tokenizer {
     ///
     /// # Errors
     /// Any `tokenizer.*` code of docs/errors.md that concerns a vocabulary.
-    pub fn new(vocabulary: Vocabulary) -> Result<Self> {
-        let family = Family::of(&vocabulary)?;
+    pub fn new(vocabulary: &Vocabulary) -> Result<Self> {
+        let family = Family::of(vocabulary)?;
         vocabulary.check()?;
-        let count = vocabulary.tokens.len();
-        let [bos, eos, unk] = [(0, vocabulary.bos), (1, vocabulary.eos), (2, vocabulary.unk)]
-            .map(|(which, stated)| family.id(which, stated, count));
+        let within = |id: Option<u32>| id.filter(|&id| vocabulary.contains(id));
+        let stated = [vocabulary.ids.bos, vocabulary.ids.eos, vocabulary.ids.unk];
+        let [default_bos, default_eos, default_unk] = family.default_ids.map(within);
+        let [bos, eos, unk] = stated.map(within);
+        let (bos, eos, unk) = (bos.or(default_bos), eos.or(default_eos), unk.or(default_unk));
         let add_bos = vocabulary.add_bos.unwrap_or(family.add_bos);
         let add_eos = vocabulary.add_eos.unwrap_or(false);
         check_added("bos", add_bos, bos)?;
@@ -127,24 +118,24 @@ impl Tokenizer {
 
         let (model, Kinds { attributes, end_of_generation }) = match family.pre {
             Some(pre) => {
-                let ids: Vocab = index_tokens(&vocabulary.tokens)?;
-                let kinds = classify(&vocabulary, eos, |text| ids.get(text).copied());
+                let ids: Vocab = index_tokens(vocabulary)?;
+                let kinds = classify(vocabulary, eos, |text| ids.get(text).copied());
                 let bpe = Bpe::new(ids, &vocabulary.merges, pre.splitter, pre.ignore_merges)?;
                 (Model::Bpe(Box::new(bpe)), kinds)
             }
             None => {
                 if vocabulary.scores.is_empty() {
-                    return Err(Error::new("tokenizer.no_scores", "A SentencePiece vocabulary needs scores")
+                    return Err(Error::new("tokenizer.no_scores", "A SentencePiece vocabulary needs scores.")
                         .with("key", "tokenizer.ggml.scores"));
                 }
-                let ids: HashMap<String, u32> = index_tokens(&vocabulary.tokens)?;
-                let kinds = classify(&vocabulary, eos, |text| ids.get(text).copied());
+                let ids: HashMap<String, u32> = index_tokens(vocabulary)?;
+                let kinds = classify(vocabulary, eos, |text| ids.get(text).copied());
                 (Model::Spm(Spm::new(ids, &vocabulary.scores, unk)), kinds)
             }
         };
         Ok(Self {
-            specials: specials_of(&vocabulary, &attributes),
-            pieces: pieces_of(&vocabulary.tokens, &attributes, matches!(model, Model::Spm(_)))?,
+            specials: specials_of(vocabulary, &attributes),
+            pieces: pieces_of(vocabulary, &attributes, matches!(model, Model::Spm(_)))?,
             control: attributes.iter().map(|a| a.is_control()).collect(),
             model,
             end_of_generation,
@@ -204,7 +195,7 @@ impl Tokenizer {
             if self.pieces.get(token.0).is_none() {
                 return Err(Error::new(
                     "tokenizer.unknown_token",
-                    format!("Token {token} isn't in the vocabulary of {} tokens", self.vocab_size()),
+                    format!("Token {token} isn't in the vocabulary of {} tokens.", self.vocab_size()),
                 )
                 .with("expected", format!("less than {}", self.vocab_size()))
                 .with("got", token.0));
@@ -280,24 +271,26 @@ fn check_added(name: &str, add: bool, id: Option<u32>) -> Result<()> {
     if add && id.is_none() {
         return Err(Error::new(
             "tokenizer.no_special_id",
-            format!("The file asks for the {name} token to be added but doesn't say which token that is"),
+            format!("The file asks for the {name} token to be added but doesn't say which token that is."),
         )
         .with("key", format!("tokenizer.ggml.{name}_token_id")));
     }
     Ok(())
 }
 
-/// Ids by text. Empty tokens have no text to be found by.
-fn index_tokens<M: Default + Extend<(String, u32)> + Lookup>(tokens: &[String]) -> Result<M> {
+/// Ids by text. Empty tokens and such that aren't UTF-8 have no text to be found by.
+fn index_tokens<M: Default + Extend<(String, u32)> + Lookup>(vocabulary: &Vocabulary) -> Result<M> {
     let mut ids = M::default();
-    for (id, token) in (0u32..).zip(tokens).filter(|(_, token)| !token.is_empty()) {
-        if let Some(first) = ids.lookup(token) {
-            return Err(Error::new("tokenizer.duplicate_token", format!("Tokens {first} and {id} have the same text"))
+    for (id, token) in vocabulary.entries() {
+        let Some(text) = std::str::from_utf8(token).ok().filter(|text| !text.is_empty()) else { continue };
+        if let Some(first) = ids.lookup(text) {
+            let message = format!("Tokens {first} and {id} have the same text.");
+            return Err(Error::new("tokenizer.duplicate_token", message)
                 .with("key", "tokenizer.ggml.tokens")
                 .with("first", first)
                 .with("second", id));
         }
-        ids.extend([(token.clone(), id)]);
+        ids.extend([(text.to_owned(), id)]);
     }
     Ok(ids)
 }
@@ -322,35 +315,29 @@ impl Lookup for HashMap<String, u32> {
 fn specials_of(vocabulary: &Vocabulary, attributes: &[Attributes]) -> Specials {
     let name = vocabulary.name.as_deref().unwrap_or_default().to_lowercase();
     let phi3 = name.contains("phi-3") || name.contains("phi3");
-    let tokens = (0u32..).zip(&vocabulary.tokens).zip(attributes).filter(|(_, a)| a.is_special());
-    Specials::new(
-        tokens
-            .map(|((id, text), attributes)| Special {
-                text: text.clone(),
-                id,
-                always: !attributes.is_control(),
-                strips_right: phi3 && !matches!(text.as_str(), "<unk>" | "<s>" | "<|endoftext|>"),
-            })
-            .collect(),
-    )
+    let special = vocabulary.entries().zip(attributes).filter(|(_, a)| a.is_special());
+    let with_text = special.filter_map(|((id, token), attributes)| {
+        let text = std::str::from_utf8(token).ok()?.to_owned();
+        let strips_right = phi3 && !matches!(text.as_str(), "<unk>" | "<s>" | "<|endoftext|>");
+        Some(Special { text, id, always: !attributes.is_control(), strips_right })
+    });
+    Specials::new(with_text.collect())
 }
 
-fn pieces_of(tokens: &[String], attributes: &[Attributes], spm: bool) -> Result<Pieces> {
+fn pieces_of(vocabulary: &Vocabulary, attributes: &[Attributes], spm: bool) -> Result<Pieces> {
     let mut pieces = Pieces::default();
-    pieces.ends.reserve(tokens.len());
-    let mut buffer = Vec::new();
-    for ((id, text), attributes) in tokens.iter().enumerate().zip(attributes) {
-        buffer.clear();
-        if attributes.is_verbatim() {
-            buffer.extend_from_slice(text.as_bytes());
-        } else if attributes.is_byte() {
-            buffer.push(byte_of(id, text)?);
-        } else if attributes.is_normal() && spm {
-            buffer.extend_from_slice(text.replace(spm::SPACE, " ").as_bytes());
-        } else if attributes.is_normal() {
-            push_byte_level(text, &mut buffer);
+    pieces.ends.reserve(vocabulary.tokens.len());
+    for ((id, token), attributes) in vocabulary.entries().zip(attributes) {
+        // A token that isn't UTF-8 stands for its bytes.
+        let normal = std::str::from_utf8(token).ok().filter(|_| attributes.is_normal() && !attributes.is_special());
+        match normal {
+            Some(text) if spm => pieces.bytes.extend_from_slice(text.replace(spm::SPACE, " ").as_bytes()),
+            Some(text) => push_byte_level(text, &mut pieces.bytes),
+            None if attributes.is_byte() && !attributes.is_special() => pieces.bytes.push(byte_of(id, token)?),
+            None if attributes.is_special() || attributes.is_normal() => pieces.bytes.extend_from_slice(token),
+            None => {}
         }
-        pieces.push(&buffer);
+        pieces.ends.push(pieces.bytes.len());
     }
     Ok(pieces)
 }
@@ -365,10 +352,11 @@ fn push_byte_level(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-fn byte_of(id: usize, text: &str) -> Result<u8> {
+fn byte_of(id: u32, token: &[u8]) -> Result<u8> {
+    let text = String::from_utf8_lossy(token);
     let hex = text.strip_prefix("<0x").and_then(|t| t.strip_suffix('>')).filter(|hex| hex.len() == 2);
     hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()).ok_or_else(|| {
-        Error::new("tokenizer.bad_byte_token", format!("Token {id} is typed as a byte but isn't written <0xNN>"))
+        Error::new("tokenizer.bad_byte_token", format!("Token {id} is typed as a byte but isn't written <0xNN>."))
             .with("token", id)
             .with("got", text.chars().take(80).collect::<String>())
     })

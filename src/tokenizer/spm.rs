@@ -136,7 +136,7 @@ impl Spm {
             out.push(id.ok_or_else(|| {
                 Error::new(
                     "tokenizer.no_byte_token",
-                    format!("The vocabulary has no token for the byte {byte:#04x} and no unknown token"),
+                    format!("The vocabulary has no token for the byte {byte:#04x} and no unknown token."),
                 )
                 .with("byte", byte)
             })?);
@@ -147,7 +147,7 @@ impl Spm {
 
 fn symbols_of(text: &str) -> Result<Vec<Symbol>> {
     if u32::try_from(text.len()).is_err() {
-        return Err(Error::new("tokenizer.text_too_long", "The text is longer than 4 GiB").with("got", text.len()));
+        return Err(Error::new("tokenizer.text_too_long", "The text is longer than 4 GiB.").with("got", text.len()));
     }
     let mut symbols: Vec<Symbol> = Vec::with_capacity(text.len());
     let mut previous = None;
