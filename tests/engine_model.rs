@@ -5,6 +5,7 @@ mod support;
 
 use std::path::Path;
 
+use fireside::chat::LocalTime;
 use fireside::engine::{Engine, EngineStats, Event, GenerateRequest, GenerateResult, Host};
 use fireside::model::open::open;
 use fireside::model::settings::LoadSettings;
@@ -20,6 +21,10 @@ struct TestHost(std::time::Instant);
 impl Host for TestHost {
     fn now_ms(&self) -> f64 {
         self.0.elapsed().as_secs_f64() * 1e3
+    }
+
+    fn local_time(&self) -> LocalTime {
+        LocalTime { year: 2024, month: 7, day: 26, hour: 12, minute: 0, second: 0 }
     }
 
     async fn yield_now(&self) {
