@@ -2,6 +2,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use serde_json::Value;
+
 use super::core::{Core, cancelled, shared_sink};
 use super::event::RequestId;
 use super::executor::Executor;
@@ -13,7 +15,7 @@ use super::run_loop::RunLoop;
 use super::shared::Shared;
 use super::sink::{EventQueue, EventSink, event_queue};
 use super::stats::EngineStats;
-use super::text::TextModel;
+use super::text::{Conversation, TextModel};
 use super::trace::StepTrace;
 use crate::Result;
 use crate::ids::TokenId;
@@ -72,8 +74,8 @@ impl Engine {
         let host = Rc::new(host);
         let text = Rc::new(parts.text);
         let core = Core::new(parts.scheduler, Rc::clone(&text))?;
-        let clock = Rc::clone(&host);
-        let shared = Shared::new(core, Box::new(move || clock.now_ms()));
+        let clock: Rc<H> = Rc::clone(&host);
+        let shared = Shared::new(core, clock);
         let run_loop = RunLoop::new(executor, host, Rc::clone(&shared));
         let engine = Self { shared, info: Rc::new(parts.info), text, handles: Rc::new(Cell::new(1)) };
         Ok((engine, run_loop))
@@ -91,7 +93,7 @@ impl Engine {
     /// `request.*`, `kv.never_fits`, those of the tokenizer and template; `engine.disposed` or whatever ended the engine.
     pub fn generate(&self, request: GenerateRequest, seed: u64, sink: impl EventSink + 'static) -> Result<RequestId> {
         self.refuse_if_closed()?;
-        let prepared = prepare(request, &self.text, seed)?;
+        let prepared = prepare(request, &self.text, seed, self.shared.clock.local_time())?;
         self.shared.command(|core, now| core.submit_generate(prepared, shared_sink(sink), now))
     }
 
@@ -138,6 +140,21 @@ impl Engine {
     /// `tokenizer.unknown_token`.
     pub fn detokenize(&self, tokens: &[TokenId], special: bool) -> Result<String> {
         self.text.tokenizer().decode(tokens, special)
+    }
+
+    /// The text that a conversation becomes.
+    ///
+    /// # Errors
+    /// `request.invalid`, `request.unsupported`, and those of the template.
+    pub fn render_chat(
+        &self,
+        messages: &Value,
+        tools: Option<&Value>,
+        add_generation_prompt: bool,
+        template_args: Option<&Value>,
+    ) -> Result<String> {
+        let now = self.shared.clock.local_time();
+        self.text.render(&Conversation { messages, tools, add_generation_prompt, template_args, now })
     }
 
     /// Counters and rates.

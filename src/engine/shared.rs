@@ -7,13 +7,14 @@ use std::task::{Context, Poll, Waker};
 use futures_channel::oneshot;
 
 use super::core::{Core, disposed};
+use super::host::Clock;
 use crate::Error;
 use crate::sequence::AbortReason;
 
 /// One engine.
 pub struct Shared {
     pub core: RefCell<Core>,
-    clock: Box<dyn Fn() -> f64>,
+    pub clock: Rc<dyn Clock>,
     waker: RefCell<Option<Waker>>,
     /// Something happened since the loop last looked.
     signalled: Cell<bool>,
@@ -24,7 +25,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(core: Core, clock: Box<dyn Fn() -> f64>) -> Rc<Self> {
+    pub fn new(core: Core, clock: Rc<dyn Clock>) -> Rc<Self> {
         Rc::new(Self {
             core: RefCell::new(core),
             clock,
@@ -38,7 +39,7 @@ impl Shared {
     }
 
     pub fn now(&self) -> f64 {
-        (self.clock)()
+        self.clock.now_ms()
     }
 
     /// Wakes the loop if it is parked, or keeps it from parking.

@@ -4,7 +4,8 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use crate::engine::Host;
+use crate::chat::LocalTime;
+use crate::engine::{Clock, Host};
 
 #[derive(Default)]
 struct State {
@@ -37,11 +38,17 @@ impl FakeHost {
     }
 }
 
-impl Host for FakeHost {
+impl Clock for FakeHost {
     fn now_ms(&self) -> f64 {
         self.0.now.get()
     }
 
+    fn local_time(&self) -> LocalTime {
+        LocalTime { year: 2024, month: 7, day: 26, hour: 12, minute: 0, second: 0 }
+    }
+}
+
+impl Host for FakeHost {
     async fn yield_now(&self) {
         self.0.yields.set(self.0.yields.get() + 1);
         let mut yielded = false;

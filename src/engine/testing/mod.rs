@@ -96,10 +96,10 @@ impl Bench {
 }
 
 /// What a request's sink received.
-#[derive(Default, Clone)]
+#[derive(Debug, Default, Clone)]
 pub struct EventLog(Rc<RefCell<Received>>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Received {
     id: Option<super::RequestId>,
     events: Vec<Event>,

@@ -13,8 +13,7 @@ fn greedy_tokens_are_the_logits_best_and_usage_counts_them() {
     bench.control.cost.set((10.0, 1.0));
     let log = bench.run(r#"{"prompt":"hello world","max_tokens":9,"temperature":0,"seed":5}"#);
     let result = log.result();
-    let mut context: Vec<TokenId> = bytes("hello").collect();
-    context = bench.engine.tokenize("hello world", true, true).unwrap().into_iter().collect();
+    let mut context: Vec<TokenId> = bench.engine.tokenize("hello world", true, true).unwrap();
     let prompt_len = context.len();
     for _ in 0..9 {
         let logits = logits_of(&context, 260);
