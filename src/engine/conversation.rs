@@ -47,10 +47,8 @@ fn normalize_message(i: usize, message: &Value) -> Result<Value> {
             let text = join_parts(i, parts)?;
             message.insert("content".into(), text.into());
         }
-        None | Some(Value::Null) if message.get("role").is_some_and(|r| r == "assistant") => {
-            // Templates concatenate contents; an answer of tool calls alone has an empty one.
-            message.insert("content".into(), "".into());
-        }
+        // Templates know answers of tool calls alone by the missing content.
+        None | Some(Value::Null) if message.contains_key("tool_calls") => {}
         other => {
             let got = other.unwrap_or(&Value::Null);
             return Err(invalid(format!("messages[{i}].content"), "a string or a list of text parts", got));
@@ -66,9 +64,12 @@ fn join_parts(i: usize, parts: &[Value]) -> Result<String> {
         match (part.get("type").and_then(Value::as_str), part.get("text")) {
             (Some("text"), Some(Value::String(piece))) => text.push_str(piece),
             (Some(kind), _) if kind != "text" => {
-                return Err(Error::new("request.unsupported", format!("`{}` is not text, and this engine reads text only", field()))
-                    .with("field", field())
-                    .with("got", kind.chars().take(64).collect::<String>()));
+                return Err(Error::new(
+                    "request.unsupported",
+                    format!("`{}` is not text, and this engine reads text only", field()),
+                )
+                .with("field", field())
+                .with("got", kind.chars().take(64).collect::<String>()));
             }
             _ => return Err(invalid(field(), "a part with type \"text\" and a text", part)),
         }
@@ -103,12 +104,15 @@ mod tests {
             {"role": "tool", "content": "2", "tool_call_id": "1"},
         ]))
         .unwrap();
-        assert_eq!(got, json!([
-            {"role": "system", "content": "be brief"},
-            {"role": "user", "content": "ab", "name": "n"},
-            {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]},
-            {"role": "tool", "content": "2", "tool_call_id": "1"},
-        ]));
+        assert_eq!(
+            got,
+            json!([
+                {"role": "system", "content": "be brief"},
+                {"role": "user", "content": "ab", "name": "n"},
+                {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]},
+                {"role": "tool", "content": "2", "tool_call_id": "1"},
+            ])
+        );
     }
 
     #[test]
@@ -120,9 +124,14 @@ mod tests {
             (json!([{"role": "user", "content": "a"}, {"content": "a"}]), "request.invalid", "messages[1].role"),
             (json!([{"role": "robot", "content": "a"}]), "request.invalid", "messages[0].role"),
             (json!([{"role": "user"}]), "request.invalid", "messages[0].content"),
+            (json!([{"role": "assistant", "content": null}]), "request.invalid", "messages[0].content"),
             (json!([{"role": "user", "content": 5}]), "request.invalid", "messages[0].content"),
             (json!([{"role": "user", "content": ["a"]}]), "request.invalid", "messages[0].content[0]"),
-            (json!([{"role": "user", "content": [{"type": "image_url"}]}]), "request.unsupported", "messages[0].content[0]"),
+            (
+                json!([{"role": "user", "content": [{"type": "image_url"}]}]),
+                "request.unsupported",
+                "messages[0].content[0]",
+            ),
         ] {
             let error = normalize(&messages).unwrap_err();
             assert_eq!((error.code, error.details["field"].as_str()), (code, Some(field)), "{messages}");

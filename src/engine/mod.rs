@@ -35,9 +35,7 @@ pub use event::{
     Choice, Event, FinishReason, GenerateResult, PromptTokensDetails, RequestId, ScoreResult, Timings, TokenEvent,
     TokenLogprob, Usage,
 };
-pub use executor::{
-    Executor, ExecutorStats, Fault, RowResult, SampleRequest, ScoreRequest, Scored, StepOutput,
-};
+pub use executor::{Executor, ExecutorStats, Fault, RowResult, SampleRequest, ScoreRequest, Scored, StepOutput};
 pub use host::{Clock, Host};
 pub use info::{AdapterInfo, EngineInfo, KvInfo, MemoryInfo, Warning};
 pub use meter::Rate;

@@ -128,7 +128,9 @@ fn fold_logprobs(request: &mut GenerateRequest) -> Result<()> {
 fn prompt_tokens(request: GenerateRequest, text: &TextModel, now: LocalTime) -> Result<Vec<TokenId>> {
     match (request.prompt, request.messages) {
         (Some(_), Some(_)) => Err(invalid("messages", "absent where prompt is given", "both")),
-        (None, None) => Err(invalid("prompt", "a string or an array of token ids (or messages in its place)", Value::Null)),
+        (None, None) => {
+            Err(invalid("prompt", "a string or an array of token ids (or messages in its place)", Value::Null))
+        }
         (None, Some(messages)) => {
             refuse_tool_calls(request.tools.as_ref(), request.tool_choice.as_ref())?;
             text.encode_chat(&Conversation {
@@ -140,9 +142,11 @@ fn prompt_tokens(request: GenerateRequest, text: &TextModel, now: LocalTime) -> 
             })
         }
         (Some(prompt), None) => {
-            for (field, value) in
-                [("tools", request.tools), ("tool_choice", request.tool_choice), ("template_args", request.template_args)]
-            {
+            for (field, value) in [
+                ("tools", request.tools),
+                ("tool_choice", request.tool_choice),
+                ("template_args", request.template_args),
+            ] {
                 if value.is_some() {
                     return Err(invalid(field, "given with messages, not with prompt", "both"));
                 }
@@ -162,7 +166,10 @@ fn refuse_tool_calls(tools: Option<&Value>, choice: Option<&Value>) -> Result<()
         Some(Value::String(choice)) if choice == "none" => Ok(()),
         Some(_) => Err(unsupported("tool_choice", "tool calls are not parsed; only \"none\" is honoured")),
         None if tools.is_none_or(|t| t.as_array().is_some_and(Vec::is_empty)) => Ok(()),
-        None => Err(unsupported("tools", "tool calls are not parsed; with tool_choice \"none\" they are shown to the model")),
+        None => Err(unsupported(
+            "tools",
+            "tool calls are not parsed; with tool_choice \"none\" they are shown to the model",
+        )),
     }
 }
 

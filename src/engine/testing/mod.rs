@@ -8,7 +8,7 @@ mod vocabulary;
 pub use host::FakeHost;
 pub use scripted::{Control, ScriptedExecutor, logits_of};
 pub use task::Task;
-pub use vocabulary::{BOS, EOS, NAP, byte, text_model};
+pub use vocabulary::{EOS, NAP, byte, text_model};
 
 use std::cell::RefCell;
 use std::rc::Rc;

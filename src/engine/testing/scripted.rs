@@ -115,7 +115,12 @@ pub fn logits_of(context: &[TokenId], vocab: usize) -> Vec<f32> {
 }
 
 impl Executor for ScriptedExecutor {
-    async fn execute(&mut self, batch: &BatchInput, samples: &[SampleRequest], scores: &[ScoreRequest]) -> Result<StepOutput> {
+    async fn execute(
+        &mut self,
+        batch: &BatchInput,
+        samples: &[SampleRequest],
+        scores: &[ScoreRequest],
+    ) -> Result<StepOutput> {
         poll_fn(|cx| {
             if !self.control.closed.get() {
                 return Poll::Ready(());

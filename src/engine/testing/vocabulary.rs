@@ -4,7 +4,7 @@ use crate::ids::TokenId;
 use crate::tokenizer::{SpecialIds, Vocabulary};
 
 /// Starts texts; not added unless asked for.
-pub const BOS: TokenId = TokenId(1);
+const BOS: TokenId = TokenId(1);
 /// Ends generations.
 pub const EOS: TokenId = TokenId(2);
 /// Stands for "nap": a token of several characters.

@@ -129,7 +129,7 @@ fn choices_fork_from_one_prompt_and_the_first_is_as_if_alone() {
 #[test]
 fn choices_end_one_by_one() {
     let mut bench = Bench::new(small());
-    let log = bench.run(r#"{"prompt":"abcdefg","max_tokens":40,"seed":3,"n":3,"logit_bias":{"2":31}}"#);
+    let log = bench.run(r#"{"prompt":"abcdefg","max_tokens":40,"seed":3,"n":3,"logit_bias":{"2":35}}"#);
     let result = log.result();
     let lengths: Vec<_> = result.choices.iter().map(|c| c.tokens.len()).collect();
     assert!(lengths.iter().any(|&l| l != lengths[0]), "{lengths:?}: the test wants choices of different lengths");
