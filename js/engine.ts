@@ -6,7 +6,7 @@ import { FiresideError, fromWire, requestUnsupported } from "./errors.js";
 import type { CheckedLoad } from "./load-options.js";
 import { baseUrl, checkLoadOptions, checkSource } from "./load-options.js";
 import type { ChatCreate, CompletionCreate, EmbeddingCreate, ModelCard } from "./openai-types.js";
-import { checkMessage, checkRequest, checkRequestOptions } from "./request-options.js";
+import { checkRequest, checkRequestOptions, requestJson } from "./request-options.js";
 import type {
   ChatGenerateRequest,
   ChatMessage,
@@ -95,12 +95,12 @@ export class Engine extends EventTarget {
     request: GenerateRequest | ChatGenerateRequest,
     options: RequestOptions & { onToken?: (t: TokenEvent) => void } = {},
   ): Promise<GenerateResult> {
-    const checked = checkRequest(request);
     const limits = checkRequestOptions(options, ["onToken"]);
-    const onToken = limits["onToken"];
+    const onToken = options.onToken ?? undefined;
     if (onToken !== undefined) check.callback("request", "onToken", onToken);
+    const wire = checkRequest(request, limits);
     const done = (await this.#client.request(
-      (rid) => this.#client.call("submit", { rid, ...checked }),
+      (rid) => this.#client.call("submit", { rid, ...wire }),
       onToken as ((value: unknown) => void) | undefined,
       limits,
     )) as WireResult;
@@ -133,24 +133,16 @@ export class Engine extends EventTarget {
     options: { tools?: Tool[]; addGenerationPrompt?: boolean; templateArgs?: object } = {},
   ): Promise<string> {
     if (!Array.isArray(messages)) throw check.invalid("request", "messages", "an array of messages", messages);
-    messages.forEach((message, i) => checkMessage(message, `messages[${String(i)}]`));
     const given = check.record("request", "options", options);
     check.knownFields("request", "options", given, ["tools", "addGenerationPrompt", "templateArgs"]);
-    if (!check.absent(options.tools) && !Array.isArray(options.tools)) throw check.invalid("request", "tools", "an array", options.tools);
-    return this.#client.call("renderChat", {
-      messages,
-      options: {
-        ...(check.absent(options.tools) ? {} : { tools: options.tools }),
-        addGenerationPrompt: check.boolean("request", "addGenerationPrompt", options.addGenerationPrompt ?? true),
-        templateArgs: check.record("request", "templateArgs", options.templateArgs ?? {}),
-      },
-    });
+    return this.#client.call("renderChat", { messages: requestJson(messages), options: requestJson(given) });
   }
 
   /** Log-probability (natural log) of each token given those before it; entry 0 is NaN. */
   async score(tokens: ArrayLike<number>, options: RequestOptions & { topLogprobs?: number } = {}): Promise<ScoreResult> {
     const ids = check.tokenIds("request", "tokens", tokens);
     const limits = checkRequestOptions(options, ["topLogprobs"]);
+    if (limits.priority !== 0) throw requestUnsupported("priority of a score", "scores run in the order they came");
     const topLogprobs = check.integer("request", "topLogprobs", options.topLogprobs ?? 0, 0, 0xffff_ffff);
     const done = (await this.#client.request(
       (rid) => this.#client.call("score", { rid, tokens: ids, topLogprobs }),
@@ -282,7 +274,10 @@ function callQuietly<T>(callback: ((value: T) => void) | undefined, value: T): v
   try {
     callback?.(value);
   } catch (error) {
-    reportError(error);
+    // Surfaces as an uncaught error of the caller's, and stops nothing here.
+    queueMicrotask(() => {
+      throw error;
+    });
   }
 }
 

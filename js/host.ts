@@ -33,7 +33,6 @@ class Host {
   readonly #requests = new Map<number, number>();
   #engine: WasmEngine | null = null;
   #crashed: FiresideError | null = null;
-  #memory: WebAssembly.Memory | null = null;
 
   constructor(port: MessagePort) {
     this.#port = port;
@@ -83,10 +82,10 @@ class Host {
       case "info":
         return JSON.parse(engine.info()) as Calls["info"]["result"];
       case "stats":
-        return this.#stats(engine);
+        return JSON.parse(engine.stats()) as Calls["stats"]["result"];
       case "submit": {
         const { rid, request, prompt } = args as Calls["submit"]["args"];
-        return this.#start(rid, (onEvent) => engine.submit(JSON.stringify(request), prompt ?? undefined, onEvent));
+        return this.#start(rid, (onEvent) => engine.submit(request, prompt ?? undefined, onEvent));
       }
       case "score": {
         const { rid, tokens, topLogprobs } = args as Calls["score"]["args"];
@@ -102,14 +101,13 @@ class Host {
       }
       case "renderChat": {
         const { messages, options } = args as Calls["renderChat"]["args"];
-        return engine.renderChat(JSON.stringify(messages), JSON.stringify(options));
+        return engine.renderChat(messages, options);
       }
     }
   }
 
   async #load({ source, options, wasm }: Calls["load"]["args"]): Promise<Calls["load"]["result"]> {
-    const { memory } = await init({ module_or_path: wasm ?? undefined });
-    this.#memory = memory;
+    await init({ module_or_path: wasm ?? undefined });
     const engine = await this.#open(source, options);
     if (this.#loading.signal.aborted) {
       engine.dispose();
@@ -180,13 +178,6 @@ class Host {
     });
     if (!over) this.#requests.set(rid, id);
     return null;
-  }
-
-  #stats(engine: WasmEngine): Calls["stats"]["result"] {
-    const stats = JSON.parse(engine.stats()) as Calls["stats"]["result"];
-    // Linear memory never shrinks, so its size now is its peak.
-    stats.peakWasmBytes = this.#memory?.buffer.byteLength ?? stats.peakWasmBytes;
-    return stats;
   }
 
   #dispose(): null {

@@ -1,6 +1,6 @@
 /** What crosses the port between the page's client and the engine's host. Plain data only: callbacks and signals stay in the page. */
 import type { WireError } from "./errors.js";
-import type { ChatMessage, EngineInfo, EngineStats, LoadProgress, Tool, Warning } from "./types.js";
+import type { EngineInfo, EngineStats, LoadProgress, Warning } from "./types.js";
 
 /** The message that hands a Worker one end of a channel. Anything else a Worker receives is not ours. */
 export interface Connect {
@@ -31,17 +31,11 @@ export interface Calls {
   };
   info: { args: null; result: EngineInfo };
   stats: { args: null; result: EngineStats };
-  submit: { args: { rid: number; request: Record<string, unknown>; prompt: Uint32Array | null }; result: null };
+  submit: { args: { rid: number; request: string; prompt: Uint32Array | null }; result: null };
   score: { args: { rid: number; tokens: Uint32Array; topLogprobs: number }; result: null };
   tokenize: { args: { text: string; addSpecial: boolean; parseSpecial: boolean }; result: Uint32Array };
   detokenize: { args: { tokens: Uint32Array; special: boolean }; result: string };
-  renderChat: {
-    args: {
-      messages: readonly ChatMessage[];
-      options: { tools?: readonly Tool[]; addGenerationPrompt: boolean; templateArgs: object };
-    };
-    result: string;
-  };
+  renderChat: { args: { messages: string; options: string }; result: string };
   dispose: { args: null; result: null };
 }
 export type Op = keyof Calls;

@@ -76,6 +76,8 @@ export interface EngineInfo {
   parameters: number;
   quantization: string;
   contextLength: number;
+  /** Transformer layers. */
+  layers: number;
   vocabSize: number;
   backend: "webgpu" | "cpu";
   adapter?: { vendor: string; architecture: string; features: string[]; fallback: boolean };
@@ -92,7 +94,7 @@ export interface RequestOptions {
   signal?: AbortSignal;
   /** Milliseconds from submission; past it the request ends with code "request.deadline". */
   timeout?: number;
-  /** Only 0 in this version: requests run in the order they came. */
+  /** Higher runs first and is preempted last (default 0). */
   priority?: number;
 }
 
@@ -222,24 +224,29 @@ export interface EngineStats {
   copiesOnWrite: number;
   prefixCache: { hits: number; hitTokens: number; missTokens: number; evictions: number };
   tokens: { prompt: number; completion: number };
-  /** Per decode step of the last second. */
+  /** Of the last second; what is a step's is the mean over steps that only decoded. */
   rate: {
     prefillTokensPerSecond: number;
     decodeTokensPerSecond: number;
     dispatchesPerStep: number;
     readbacksPerStep: number;
+    readbackBytesPerStep: number;
+    weightBytesPerStep: number;
     hostMsPerStep: number;
   };
-  /** Highest size of wasm linear memory so far, in bytes. */
+  /** Since load. */
+  executor: {
+    dispatches: number;
+    readbacks: number;
+    readbackBytes: number;
+    weightBytes: number;
+    peakDeviceBytes: number;
+    hostMs: number;
+  };
+  /** Turns that the loop took since load; it takes none while there is nothing to do. */
+  ticks: number;
+  /** Size of wasm linear memory, which never shrinks, in bytes. */
   peakWasmBytes: number;
-  /** Bytes the engine holds in GPU buffers (0 on the CPU backend). */
-  gpuBytes: number;
-  /** Highest value of `gpuBytes` so far. */
-  peakGpuBytes?: number;
-  /** GPU dispatches a layer in the last decode step. */
-  dispatchesPerLayer: number;
-  /** Weight bytes read by the last decode step, whatever its batch. */
-  weightBytesPerStep: number;
 }
 
 /** One scheduler step. */

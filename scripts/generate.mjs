@@ -89,7 +89,7 @@ async function generate(args) {
     for (const warning of info.warnings) console.error(`warning: ${warning.message} (${warning.code})`);
     const outcomes = await session.generate(requests, { tokens: !args.json && !args.batch });
     const done = outcomes.flatMap(({ value }) => (value ? [value] : []));
-    const measured = figures(info.backend, done, await session.stats());
+    const measured = figures(info, done, await session.stats());
     const failed = outcomes.find(({ error }) => error)?.error;
     if (!args.batch) {
       if (failed) throw new UserError(failed.code, failed.message, failed.details);

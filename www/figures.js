@@ -9,10 +9,10 @@ function rate(tokens, ms) {
 }
 
 /**
- * What one run measured, as plain numbers. `results` are GenerateResults; several of them share the engine, so their
+ * What one run measured, as plain numbers. The first argument is EngineInfo, `results` are GenerateResults; several of them share the engine, so their
  * rates come from the slowest one's clock.
  */
-export function figures(backend, results, stats) {
+export function figures({ backend, layers }, results, stats) {
   const sum = (pick) => results.reduce((total, result) => total + pick(result), 0);
   const longest = (pick) => results.reduce((most, result) => Math.max(most, pick(result)), 0);
   const prompt = sum((r) => r.usage.prompt_tokens);
@@ -30,15 +30,16 @@ export function figures(backend, results, stats) {
     prefill_tokens_per_second: prefillMs > 0 ? (computed / prefillMs) * 1000 : null,
     decode_tokens_per_second: decodeMs > 0 && decoded > 0 ? (decoded / decodeMs) * 1000 : null,
     peak_wasm_bytes: stats.peakWasmBytes,
-    peak_gpu_bytes: stats.peakGpuBytes ?? stats.gpuBytes,
-    dispatches_per_layer: stats.dispatchesPerLayer,
+    peak_gpu_bytes: stats.executor.peakDeviceBytes,
+    dispatches_per_step: stats.rate.dispatchesPerStep,
+    dispatches_per_layer: stats.rate.dispatchesPerStep / layers,
     readbacks_per_step: stats.rate.readbacksPerStep,
-    weight_bytes_per_step: stats.weightBytesPerStep,
-    line: line({ backend, prompt, computed, completion, decoded, prefillMs, decodeMs }, results, stats),
+    weight_bytes_per_step: stats.rate.weightBytesPerStep,
+    line: line({ backend, layers, prompt, computed, completion, decoded, prefillMs, decodeMs }, results, stats),
   };
 }
 
-function line({ backend, prompt, computed, completion, decoded, prefillMs, decodeMs }, results, stats) {
+function line({ backend, layers, prompt, computed, completion, decoded, prefillMs, decodeMs }, results, stats) {
   const first = results.length ? Math.min(...results.map((r) => r.timings.time_to_first_token)) : 0;
   const parts = [
     backend,
@@ -47,11 +48,11 @@ function line({ backend, prompt, computed, completion, decoded, prefillMs, decod
     `prefill ${rate(computed, prefillMs)}`,
     `decode ${rate(decoded, decodeMs)}`,
     `peak wasm ${megabytes(stats.peakWasmBytes)}`,
-    `peak GPU ${megabytes(stats.peakGpuBytes ?? stats.gpuBytes)}`,
-    `${megabytes(stats.weightBytesPerStep)} of weights read a step`,
+    `peak GPU ${megabytes(stats.executor.peakDeviceBytes)}`,
+    `${megabytes(stats.rate.weightBytesPerStep)} of weights read a step`,
   ];
   if (backend === "webgpu") {
-    parts.push(`${stats.dispatchesPerLayer} dispatches a layer`, `${stats.rate.readbacksPerStep} readbacks a step`);
+    parts.push(`${(stats.rate.dispatchesPerStep / layers).toFixed(1)} dispatches a layer`, `${stats.rate.readbacksPerStep.toFixed(1)} readbacks a step`);
   }
   return parts.join(" | ");
 }

@@ -69,7 +69,7 @@ ask.addEventListener("submit", async (event) => {
   try {
     const onToken = ({ text }) => answer.append(text);
     const result = await engine.generate(request, { signal: running.signal, onToken });
-    $("#figures").textContent = figures(engine.info.backend, [result], await engine.stats()).line;
+    $("#figures").textContent = figures(engine.info, [result], await engine.stats()).line;
   } catch (error) {
     if (error.name === "AbortError") $("#figures").textContent = "stopped";
     else showError(error);

@@ -48,6 +48,11 @@ window.runner = {
     ),
 
   tokenize: (text, options) => outcome(async () => [...(await engine.tokenize(text, options))]),
+  score: (tokens, options) =>
+    outcome(async () => {
+      const { logprobs, top } = await engine.score(tokens, options);
+      return { logprobs: [...logprobs], top };
+    }),
   stats: () => outcome(() => engine.stats()),
   dispose: () => outcome(async () => engine?.dispose()),
 };

@@ -1,5 +1,4 @@
 /** One headless browser on one local page with one engine: what `generate`, `bench` and the soak run through. */
-import fs from "node:fs";
 import { launch } from "./chromium.mjs";
 import { UserError } from "./fail.mjs";
 import { serve } from "./server.mjs";
@@ -31,6 +30,7 @@ export async function openSession({ model, show = false, onEvent = () => undefin
       load: (options) => value("load", "/model.gguf", options),
       generate: (requests, options) => call("generate", requests, options),
       tokenize: (text, options) => value("tokenize", text, options),
+      score: (tokens, options) => value("score", tokens, options),
       stats: () => value("stats"),
       async close() {
         await browser.close();
@@ -58,9 +58,4 @@ function watchForCrash(page, browser) {
   });
   crashed.catch(() => undefined);
   return crashed;
-}
-
-/** Bytes of a file, for figures. */
-export function fileBytes(file) {
-  return fs.statSync(file).size;
 }

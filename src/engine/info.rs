@@ -18,6 +18,8 @@ pub struct EngineInfo {
     pub quantization: String,
     /// Longest sequence, prompt and completion together.
     pub context_length: u64,
+    /// Transformer layers.
+    pub layers: u64,
     /// Tokens in the vocabulary.
     pub vocab_size: u64,
     /// `webgpu` or `cpu`.

@@ -3,6 +3,8 @@ mod hash;
 mod manager;
 mod pool;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use hash::HashIndex;
 pub use hash::{PrefixHash, fold};

@@ -370,6 +370,11 @@ impl BlockPool {
         self.lists[state].len -= 1;
     }
 
+    #[cfg(test)]
+    pub(super) fn set_count(&mut self, id: BlockId, count: u32) {
+        self.blocks[id.0 as usize].count = count;
+    }
+
     /// Whether one of the next `count` takes was chosen to fail by a test.
     #[cfg(test)]
     fn fails(&mut self, count: usize) -> bool {

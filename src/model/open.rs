@@ -58,6 +58,7 @@ pub async fn open<C: Checkpoint, H: Host + 'static>(
         parameters: plan.parameters,
         quantization: main_type(&gguf),
         context_length: config.context_length as u64,
+        layers: plan.spec.num_layers as u64,
         vocab_size: plan.spec.vocab as u64,
         backend: kind_name(&backend).to_owned(),
         adapter: adapter_info(&backend),

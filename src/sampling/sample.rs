@@ -305,8 +305,8 @@ fn refuse_modified(input: &SampleInput) -> Result<()> {
 }
 
 fn refuse_non_finite(logits: &[f32], first: usize, masked: bool) -> Result<()> {
-    let bad = |l: &f32| !l.is_finite() && !(masked && *l == f32::NEG_INFINITY);
-    logits.iter().position(bad).map_or(Ok(()), |i| Err(non_finite(TokenId((first + i) as u32))))
+    let fine = |l: &f32| l.is_finite() || masked && *l == f32::NEG_INFINITY;
+    logits.iter().position(|l| !fine(l)).map_or(Ok(()), |i| Err(non_finite(TokenId((first + i) as u32))))
 }
 
 fn check_len(row: &[f32], layout: &Layout) -> Result<()> {

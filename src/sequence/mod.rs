@@ -1,5 +1,7 @@
 //! One token stream: its states, events and counts. Knows nothing of blocks or of other sequences.
 mod state;
+#[cfg(test)]
+mod tests;
 
 pub use state::{
     AbortReason, BlockEffect, Counts, Event, EventKind, FinishReason, PreemptReason, Refusal, SequenceState, StateKind,
