@@ -2,17 +2,13 @@
 //! `performance.now`, `Date`, a `MessageChannel` and `setTimeout`.
 use crate::chat::LocalTime;
 
-/// What time it is.
-pub trait Clock {
+/// Injected by whoever starts the loop.
+#[allow(async_fn_in_trait)]
+pub trait Host {
     /// Milliseconds on a clock that never goes back.
     fn now_ms(&self) -> f64;
     /// What the user's clock shows: chat templates may write the date.
     fn local_time(&self) -> LocalTime;
-}
-
-/// Injected by whoever starts the loop.
-#[allow(async_fn_in_trait)]
-pub trait Host: Clock {
     /// Gives everything else that waits (messages, clicks) one turn. On the web a macrotask, not a microtask.
     async fn yield_now(&self);
     /// Completes after at least `ms` milliseconds. Dropping the future cancels it.

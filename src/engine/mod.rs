@@ -36,7 +36,7 @@ pub use event::{
     TokenLogprob, Usage,
 };
 pub use executor::{Executor, ExecutorStats, Fault, RowResult, SampleRequest, ScoreRequest, Scored, StepOutput};
-pub use host::{Clock, Host};
+pub use host::Host;
 pub use info::{AdapterInfo, EngineInfo, KvInfo, MemoryInfo, Warning};
 pub use meter::Rate;
 pub use raw_request::GenerateRequest;
@@ -45,5 +45,5 @@ pub use rows::{CandidateDraws, Wanted, sample_full_row, sample_greedy_record, sc
 pub use run_loop::RunLoop;
 pub use sink::{EventQueue, EventSink, MAX_UNREAD};
 pub use stats::{BlockStats, EngineStats, PrefixCacheStats, SequenceStats, TokenStats};
-pub use text::{Conversation, TextModel};
+pub use text::{Conversation, RenderOptions, TextModel};
 pub use trace::{StepTrace, TraceBlocks, TracePlanned, TraceTransition};

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use super::conversation::normalize;
 use crate::chat::{ChatTemplate, LocalTime, RenderInput};
 use crate::ids::TokenId;
-use crate::tokenizer::{Tokenizer, Vocabulary};
+use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 
 /// A conversation and what its template may see besides.
@@ -22,27 +22,64 @@ pub struct Conversation<'a> {
     pub now: LocalTime,
 }
 
+/// The options of `renderChat`, checked.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RenderOptions {
+    tools: Option<Value>,
+    without_generation_prompt: bool,
+    template_args: Option<Value>,
+}
+
+impl RenderOptions {
+    /// Reads an object of `tools`, `addGenerationPrompt` and `templateArgs`; null is no options.
+    ///
+    /// # Errors
+    /// `request.invalid`, `request.unsupported` for a field of another name.
+    pub fn from_json(options: &Value) -> Result<Self> {
+        let fields = match options {
+            Value::Null => return Ok(Self::default()),
+            Value::Object(fields) => fields,
+            other => return Err(wrong("options", "an object", other)),
+        };
+        let mut out = Self::default();
+        for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+            match (name.as_str(), value) {
+                ("tools", tools) => out.tools = Some(tools.clone()),
+                ("templateArgs", args) => out.template_args = Some(args.clone()),
+                ("addGenerationPrompt", Value::Bool(add)) => out.without_generation_prompt = !add,
+                ("addGenerationPrompt", other) => return Err(wrong("addGenerationPrompt", "true or false", other)),
+                (unknown, _) => {
+                    let field = unknown.chars().take(64).collect::<String>();
+                    let message = format!("`{field}` is not an option that this engine knows");
+                    return Err(Error::new("request.unsupported", message).with("field", field));
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// A conversation under these options.
+    pub fn conversation<'a>(&'a self, messages: &'a Value, now: LocalTime) -> Conversation<'a> {
+        Conversation {
+            messages,
+            tools: self.tools.as_ref(),
+            add_generation_prompt: !self.without_generation_prompt,
+            template_args: self.template_args.as_ref(),
+            now,
+        }
+    }
+}
+
 /// A tokenizer and the chat template.
 pub struct TextModel {
     tokenizer: Tokenizer,
-    /// A template that does not compile refuses conversations; plain prompts do not need it.
-    template: Result<ChatTemplate>,
+    template: ChatTemplate,
 }
 
 impl TextModel {
-    /// Builds both from a file's vocabulary.
-    ///
-    /// # Errors
-    /// Any `tokenizer.*` code that concerns a vocabulary.
-    pub fn new(vocabulary: &Vocabulary) -> Result<Self> {
-        let tokenizer = Tokenizer::new(vocabulary)?;
-        let text = |token: Option<TokenId>| {
-            let bytes = token.and_then(|t| tokenizer.token_bytes(t, true)).unwrap_or_default();
-            String::from_utf8_lossy(bytes).into_owned()
-        };
-        let (bos, eos) = (text(tokenizer.bos()), text(tokenizer.eos()));
-        let template = ChatTemplate::new(vocabulary.chat_template.as_deref(), &bos, &eos);
-        Ok(Self { tokenizer, template })
+    /// Puts a tokenizer and a template together.
+    pub fn new(tokenizer: Tokenizer, template: ChatTemplate) -> Self {
+        Self { tokenizer, template }
     }
 
     /// The tokenizer.
@@ -53,25 +90,6 @@ impl TextModel {
     /// Tokens in the vocabulary.
     pub fn vocab_size(&self) -> usize {
         self.tokenizer.vocab_size()
-    }
-
-    /// What is worth telling about this vocabulary.
-    pub fn warnings(&self) -> Vec<Error> {
-        let mut out = Vec::new();
-        if self.tokenizer.pre_tokenizer_assumed() {
-            out.push(Error::new(
-                "tokenizer.pre_assumed",
-                "the file names no pre-tokenizer; `default` is used and may split text otherwise than the model was trained on",
-            ));
-        }
-        match &self.template {
-            Ok(template) if template.is_default() => {
-                out.push(Error::new("chat.default_template", "the file has no chat template; ChatML is used"));
-            }
-            Ok(_) => {}
-            Err(error) => out.push(error.clone()),
-        }
-        out
     }
 
     /// The tokens of a plain prompt: with the start token where the model wants one, the texts of control tokens parsed.
@@ -87,7 +105,6 @@ impl TextModel {
     /// # Errors
     /// `request.invalid`, `request.unsupported`, and those of the template.
     pub fn render(&self, conversation: &Conversation<'_>) -> Result<String> {
-        let template = self.template.as_ref().map_err(Error::clone)?;
         let no_tools = |tools: &&Value| tools.as_array().is_none_or(|list| !list.is_empty());
         if let Some(tools) = conversation.tools.filter(|tools| !tools.is_array()) {
             return Err(wrong("tools", "a list", tools));
@@ -97,7 +114,7 @@ impl TextModel {
             Some(Value::Object(args)) => args,
             Some(other) => return Err(wrong("template_args", "an object", other)),
         };
-        template.render(&RenderInput {
+        self.template.render(&RenderInput {
             messages: &normalize(conversation.messages)?,
             tools: conversation.tools.filter(no_tools),
             add_generation_prompt: conversation.add_generation_prompt,

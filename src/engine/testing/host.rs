@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use crate::chat::LocalTime;
-use crate::engine::{Clock, Host};
+use crate::engine::Host;
 
 #[derive(Default)]
 struct State {
@@ -38,7 +38,7 @@ impl FakeHost {
     }
 }
 
-impl Clock for FakeHost {
+impl Host for FakeHost {
     fn now_ms(&self) -> f64 {
         self.0.now.get()
     }
@@ -46,9 +46,7 @@ impl Clock for FakeHost {
     fn local_time(&self) -> LocalTime {
         LocalTime { year: 2024, month: 7, day: 26, hour: 12, minute: 0, second: 0 }
     }
-}
 
-impl Host for FakeHost {
     async fn yield_now(&self) {
         self.0.yields.set(self.0.yields.get() + 1);
         let mut yielded = false;

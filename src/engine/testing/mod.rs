@@ -50,6 +50,7 @@ impl Bench {
             parameters: 0,
             quantization: "none".into(),
             context_length: config.context_length as u64,
+            layers: 0,
             vocab_size: text.vocab_size() as u64,
             backend: "cpu".into(),
             adapter: None,

@@ -1,7 +1,8 @@
 //! A vocabulary of bytes: token for byte b is `byte(b)`.
+use crate::chat::ChatTemplate;
 use crate::engine::TextModel;
 use crate::ids::TokenId;
-use crate::tokenizer::{SpecialIds, Vocabulary};
+use crate::tokenizer::{SpecialIds, Tokenizer, Vocabulary};
 
 /// Starts texts; not added unless asked for.
 const BOS: TokenId = TokenId(1);
@@ -32,10 +33,10 @@ pub fn text_model() -> TextModel {
         tokens: tokens.iter().collect(),
         token_types,
         ids: SpecialIds { bos: Some(BOS.0), eos: Some(EOS.0), unk: Some(0), ..SpecialIds::default() },
-        chat_template: Some(TEMPLATE.into()),
         add_bos: Some(false),
         add_space_prefix: Some(false),
         ..Vocabulary::default()
     };
-    TextModel::new(&vocabulary).unwrap()
+    let template = ChatTemplate::new(Some(TEMPLATE), "<s>", "</s>").unwrap();
+    TextModel::new(Tokenizer::new(&vocabulary).unwrap(), template)
 }

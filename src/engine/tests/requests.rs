@@ -90,8 +90,14 @@ fn higher_priority_runs_first() {
 fn conversations_go_through_the_template() {
     let mut bench = Bench::new(small());
     let messages = r#"[{"role":"developer","content":"s"},{"role":"user","content":[{"type":"text","text":"hi"}]}]"#;
-    let text = bench.engine.render_chat(&serde_json::from_str(messages).unwrap(), None, true, None).unwrap();
+    let parsed: serde_json::Value = serde_json::from_str(messages).unwrap();
+    let render = |options: &str| bench.engine.render_chat(&parsed, &serde_json::from_str(options).unwrap());
+    let text = render("null").unwrap();
     assert_eq!(text, "<s>system=s;user=hi;2024:");
+    let all = render(r#"{"addGenerationPrompt":false,"tools":[{}],"templateArgs":{"mood":"gay"}}"#).unwrap();
+    assert_eq!(all, "<s>system=s;user=hi;tools=1;gay;");
+    assert_eq!(render(r#"{"addGenerationPrompt":1}"#).unwrap_err().code, "request.invalid");
+    assert_eq!(render(r#"{"add_generation_prompt":true}"#).unwrap_err().code, "request.unsupported");
     let log = bench.run(&format!(r#"{{"messages":{messages},"max_tokens":1,"template_args":{{"mood":"gay"}}}}"#));
     assert_eq!(log.result().usage.prompt_tokens as usize, text.len() - 2 + 4, "`<s>` is one token, and none is added");
     let tools = r#"[{"type":"function","function":{"name":"f"}}]"#;
