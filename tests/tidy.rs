@@ -19,7 +19,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("backend", &[]),
     // The step's index arrays are packed here, next to the ops that read them.
     ("ops", &["backend", "quant", "gguf", "scheduler"]),
-    ("model", &["ops", "backend", "quant", "gguf", "scheduler", "engine", "sampling"]),
+    // `model/executor` fits a model under the engine and `model/open` loads one into it.
+    ("model", &["ops", "backend", "quant", "gguf", "scheduler", "engine", "sampling", "tokenizer", "chat"]),
     ("engine", &["gguf", "quant", "tokenizer", "chat", "sampling", "kv", "sequence", "scheduler"]),
     ("web", &["engine", "model", "backend", "gguf", "quant", "tokenizer", "chat", "sampling", "kv", "sequence", "scheduler", "ops"]),
 ];

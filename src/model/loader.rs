@@ -82,16 +82,15 @@ pub async fn plan(source: &impl ByteSource, gguf: &Gguf) -> Result<LoadPlan> {
         }
     }
     let weight_bytes = gguf.tensors.iter().map(|t| t.bytes).sum();
-    let parameters = gguf.tensors.iter().map(|t| t.shape.iter().product::<u64>()).sum();
+    let parameters = gguf.tensors.iter().map(|t| t.shape.iter().map(|&n| n as u64).product::<u64>()).sum();
     Ok(LoadPlan { spec, weight_bytes, parameters })
 }
 
 fn check(tensor: &TensorInfo, shape: &[usize]) -> Result<()> {
-    let expected: Vec<u64> = shape.iter().map(|&n| n as u64).collect();
-    if tensor.shape != expected {
+    if tensor.shape != shape {
         return Err(Error::new("model.tensor_shape", format!("tensor '{}' has the wrong shape", tensor.name))
             .with("tensor", tensor.name.clone())
-            .with("expected", expected)
+            .with("expected", shape.to_vec())
             .with("got", tensor.shape.clone()));
     }
     if !tensor.ty.is_runnable() {
@@ -232,10 +231,10 @@ impl<S: ByteSource> Loader<'_, S> {
         let mut layout = LinearLayout { k: 0, n: 0, parts: Vec::new(), biases: Vec::new() };
         for name in names {
             let tensor = self.gguf.tensor(name).ok_or_else(|| missing(name))?;
-            let (k, n) = (tensor.shape[0] as usize, tensor.shape[1] as usize);
+            let (k, n) = (tensor.row_len(), tensor.num_rows());
             let bias = name.replace(".weight", ".bias");
             let has_bias = self.gguf.tensor(&bias).is_some();
-            let row_bytes = self.row_bytes(tensor.ty, k) as u64;
+            let row_bytes = self.row_bytes(tensor.ty, k)? as u64;
             let max_rows = (self.backend.max_binding_bytes() / row_bytes) as usize;
             if max_rows == 0 {
                 return Err(Error::new("memory.gpu", format!("one row of '{name}' exceeds the device's largest binding"))
@@ -275,10 +274,10 @@ impl<S: ByteSource> Loader<'_, S> {
         self.parts.len() - 1
     }
 
-    fn row_bytes(&self, ty: GgmlType, k: usize) -> usize {
+    fn row_bytes(&self, ty: GgmlType, k: usize) -> Result<usize> {
         match self.backend.kind() {
-            BackendKind::Cpu => quant::row_bytes(ty, k),
-            BackendKind::Webgpu => 4 * quant::gpu::row_words(ty, k),
+            BackendKind::Cpu => Ok(quant::row_bytes(ty, k)),
+            BackendKind::Webgpu => Ok(4 * quant::gpu::row_words(ty, k)?),
         }
     }
 
@@ -306,7 +305,7 @@ impl<S: ByteSource> Loader<'_, S> {
 
     async fn fill_slot(&mut self, tensor: &TensorInfo, slot: &Slot, done: u64, progress: Progress<'_>, total: u64) -> Result<()> {
         let (ty, k) = (self.parts[slot.part].ty, self.parts[slot.part].k);
-        let (file_row, device_row) = (quant::row_bytes(ty, k), self.row_bytes(ty, k));
+        let (file_row, device_row) = (quant::row_bytes(ty, k), self.row_bytes(ty, k)?);
         // Whole words a piece on the CPU, whose rows need not be: four rows always are.
         let step = (STAGING_BYTES / device_row.max(file_row)).max(4) / 4 * 4;
         let mut row = slot.rows.start;
@@ -390,9 +389,8 @@ async fn read_vector(source: &impl ByteSource, tensor: &TensorInfo) -> Result<Ve
     if tensor.bytes > STAGING_BYTES as u64 {
         return Err(too_large());
     }
-    let values: u64 = tensor.shape.iter().product();
     let bytes = source.read(tensor.offset, tensor.bytes as usize).await?;
-    let mut out = vec![0.0; usize::try_from(values).map_err(|_| too_large())?];
+    let mut out = vec![0.0; tensor.shape.iter().product()];
     quant::dequantize(tensor.ty, &bytes, &mut out)?;
     Ok(out)
 }

@@ -1,11 +1,13 @@
 //! A model: `ModelSpec`, the loader over a `ByteSource`, layers. Names ops, never a backend.
 //!
 //! `spec` reads metadata, `source` is where bytes come from, `loader` brings tensors to the device, `linear` holds
-//! weights, `transformer` runs the forward, `executor` fits it under the engine.
+//! weights, `transformer` runs the forward, `executor` fits it under the engine, `settings` sizes it, `open` puts all together.
 
 pub mod executor;
 pub mod linear;
 pub mod loader;
+pub mod open;
+pub mod settings;
 pub mod source;
 pub mod spec;
 pub mod transformer;

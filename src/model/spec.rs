@@ -81,7 +81,7 @@ impl ModelSpec {
         let context_length = keys.size("context_length", usize::MAX)?.min(MAX_CONTEXT);
         let tensor = gguf.tensor("token_embd.weight").ok_or_else(|| super::loader::missing("token_embd.weight"))?;
         Ok(Self {
-            vocab: tensor.shape.get(1).and_then(|&n| usize::try_from(n).ok()).unwrap_or(0),
+            vocab: tensor.num_rows(),
             num_layers: keys.size("block_count", MAX_LAYERS)?,
             embedding,
             ffn: keys.size("feed_forward_length", MAX_WIDTH)?,

@@ -119,9 +119,14 @@ impl Checkpoint for NoCheckpoint {
 impl Transformer {
     /// Puts weights and an empty cache together.
     pub fn new(backend: Backend, spec: ModelSpec, weights: Weights, cache: KvCache) -> Self {
-        let variant = if backend.is_software() { Variant::Serial } else { Variant::Workgroup };
+        let variant = Self::variant_of(&backend);
         let nothing = backend.empty_floats(1);
         Self { spec, weights, cache, backend, variant, nothing }
+    }
+
+    /// The kernel family for a device.
+    pub fn variant_of(backend: &Backend) -> Variant {
+        if backend.is_software() { Variant::Serial } else { Variant::Workgroup }
     }
 
     /// The device that this model is on.
