@@ -79,7 +79,7 @@ async fn generate(engine: &Engine, request: &Value) -> Result<GenerateResult, St
 }
 
 /// Tokens and the bits of their log-probabilities.
-fn bits(result: &GenerateResult) -> Vec<(u32, u32)> {
+fn bits(result: &GenerateResult) -> Vec<(u32, u64)> {
     let events = result.choices[0].logprobs.as_ref().expect("logprobs");
     events.iter().map(|e| (e.token.0, e.logprob.expect("a logprob").to_bits())).collect()
 }
