@@ -251,8 +251,11 @@ impl Run {
                 return self.driver.check();
             }
         }
-        let effects = self.driver.commit(plan.clone(), outcome, &rows);
-        assert_eq!(effects.committed + effects.dropped, plan.entries.len());
+        let entries = plan.entries.len();
+        let effects = self.driver.commit(plan, outcome, &rows);
+        assert_eq!(effects.committed + effects.dropped, entries);
+        let tampered = self.tampers && matches!(during, Some(During::Tampered(_)));
+        assert!(!tampered || effects.dropped == 1, "an entry of another epoch took effect");
     }
 }
 
