@@ -50,11 +50,13 @@ export class Client {
       serveHere(port2);
       return new Client(port1, null, onMessage);
     }
-    const target = worker === true ? new Worker(new URL("./worker.js", import.meta.url), { type: "module" }) : worker;
+    const target = worker === true ? makeWorker() : worker;
     const client = new Client(port1, worker === true ? target : null, onMessage);
-    target.addEventListener("error", (event) => {
-      client.#workerError(event);
-    });
+    if (worker === true) {
+      target.addEventListener("error", (event) => {
+        client.#workerError(event);
+      });
+    }
     const connect: Connect = { fireside: "connect", port: port2 };
     target.postMessage(connect, [port2]);
     return client;
@@ -145,25 +147,19 @@ export class Client {
 
   /** Ends every request and call with `error`, lets the engine free what it holds, and ends the Worker that is ours. */
   async dispose(error: FiresideError): Promise<void> {
-    if (this.#over) return;
-    const freed = this.call("dispose", null).catch(() => null);
-    const disposing = this.#calls.get(this.#nextId - 1);
-    this.#calls.delete(this.#nextId - 1);
+    const alive = this.#over === null;
     this.#rejectAll(error);
-    if (disposing) this.#calls.set(this.#nextId - 1, disposing);
-    this.#over = error;
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    // Someone else's Worker is never ended, so there is nothing to gain from not waiting for it.
-    const patience = new Promise((resolve) => (timer = this.#ownWorker ? setTimeout(resolve, DISPOSE_MS) : undefined));
-    await Promise.race([freed, patience]);
-    clearTimeout(timer);
-    this.#close();
-  }
-
-  /** Ends it all without asking the engine. */
-  kill(error: FiresideError): void {
-    this.#end(error);
-    this.#close();
+    if (alive) {
+      const freed = this.call("dispose", null).catch(() => null);
+      this.#over = error;
+      let timer: ReturnType<typeof setTimeout> | undefined;
+      // Someone else's Worker is never ended, so there is nothing to gain from not waiting for it.
+      const patience = new Promise((resolve) => (timer = this.#ownWorker ? setTimeout(resolve, DISPOSE_MS) : undefined));
+      await Promise.race([freed, patience]);
+      clearTimeout(timer);
+    }
+    this.#port.close();
+    this.#ownWorker?.terminate();
   }
 
   #receive(message: ToClient): void {
@@ -198,7 +194,6 @@ export class Client {
 
   /** A Worker that cannot start (no such file, blocked by policy) says so here and nowhere else. */
   #workerError(event: ErrorEvent): void {
-    if (!this.#ownWorker) return;
     const why = event.message ? `: ${event.message}` : "";
     const details = { file: event.filename ?? "", line: event.lineno ?? 0 };
     this.#end(new FiresideError("worker.failed", `The Worker failed or could not be started${why}.`, details));
@@ -222,12 +217,17 @@ export class Client {
     this.#rejectAll(error);
   }
 
-  #close(): void {
-    this.#port.close();
-    this.#ownWorker?.terminate();
-  }
-
   #send(message: ToHost, transfer: Transferable[] = []): void {
     this.#port.postMessage(message, transfer);
+  }
+}
+
+/** The literal form is what bundlers look for. */
+function makeWorker(): Worker {
+  try {
+    return new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new FiresideError("worker.failed", `The Worker could not be made: ${why}`, {}, { cause });
   }
 }

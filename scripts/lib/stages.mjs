@@ -21,17 +21,21 @@ const cargo = (...args) => run("cargo", args);
 const script = (name, ...args) => run(process.execPath, [path.join(ROOT, "scripts", name), ...args]);
 const bin = (name, ...args) => run(process.execPath, [path.join(ROOT, "node_modules", name), ...args]);
 
-/** Integration tests for wasm32 by where they run, as their own `wasm_bindgen_test_configure!` says. */
+const mentions = (file, text) => fs.readFileSync(path.join(ROOT, file), "utf8").includes(text);
+
+/** Test targets with wasm tests: integration tests by where they say they run, and under Node the rooms' own unit tests. */
 function wasmTests(where) {
-  const folder = path.join(ROOT, "tests");
-  const names = fs.readdirSync(folder).filter((name) => {
-    if (!name.endsWith(".rs")) return false;
-    const text = fs.readFileSync(path.join(folder, name), "utf8");
-    if (!text.includes("wasm_bindgen_test")) return false;
-    return /run_in_(browser|dedicated_worker)/.test(text) === (where === "browser");
-  });
-  if (names.length === 0) throw new UserError("tests.missing", `there are no wasm tests for ${where}`);
-  return names.flatMap((name) => ["--test", path.basename(name, ".rs")]);
+  const inBrowser = (file) => mentions(file, "run_in_browser") || mentions(file, "run_in_dedicated_worker");
+  const targets = fs.readdirSync(path.join(ROOT, "tests"))
+    .filter((name) => name.endsWith(".rs") && mentions(`tests/${name}`, "wasm_bindgen_test"))
+    .filter((name) => inBrowser(`tests/${name}`) === (where === "browser"))
+    .flatMap((name) => ["--test", path.basename(name, ".rs")]);
+  if (where === "node") {
+    const sources = fs.readdirSync(path.join(ROOT, "src"), { recursive: true }).filter((name) => name.endsWith(".rs"));
+    if (sources.some((name) => mentions(`src/${name}`, "wasm_bindgen_test"))) targets.push("--lib");
+  }
+  if (targets.length === 0) throw new UserError("tests.missing", `there are no wasm tests for ${where}`);
+  return targets;
 }
 
 async function nativeGpu({ quick }) {

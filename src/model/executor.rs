@@ -91,13 +91,13 @@ impl<C: Checkpoint> ModelExecutor<C> {
         }
         let candidates = call::candidates(&logits, &self.model.backend().floats(temperatures), problem);
 
-        let (greedy, drawn): (Vec<_>, Vec<_>) = open.iter().partition(|(_, s)| s.needs() == Readback::Greedy);
+        let (greedy, drawn): (Vec<_>, Vec<_>) = open.into_iter().partition(|(_, s)| s.needs() == Readback::Greedy);
         if !greedy.is_empty() {
             let words = self.read_words(call::greedy(&candidates, problem)).await?;
             for (index, request) in greedy {
                 let at = (request.row - tile.first) * 4;
                 let record = [words[at], words[at + 1], words[at + 2], words[at + 3]];
-                answers.rows[*index] = Some(sample_greedy_record(request, record, self.layout()));
+                answers.rows[index] = Some(sample_greedy_record(request, record, self.layout()));
             }
         }
         if !drawn.is_empty() {
@@ -126,7 +126,7 @@ impl<C: Checkpoint> ModelExecutor<C> {
         words: &[u32],
         logits: Floats,
         tile: &Tile<'_>,
-        drawn: &[&(usize, &SampleRequest)],
+        drawn: &[(usize, &SampleRequest)],
         answers: &mut Answers,
     ) -> Result<()> {
         let layout = self.layout();

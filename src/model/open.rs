@@ -82,7 +82,7 @@ fn text_model(gguf: &Gguf, plan: &LoadPlan, warnings: &mut Vec<Warning>) -> Resu
             .with("got", tokens));
     }
     let template = vocabulary.chat_template.clone();
-    let tokenizer = Tokenizer::new(vocabulary)?;
+    let tokenizer = Tokenizer::new(&vocabulary)?;
     if tokenizer.pre_tokenizer_assumed() {
         warnings.push(warning("tokenizer.pre_assumed", "the file names no pre-tokenizer; 'default' is used", json!({})));
     }
@@ -91,20 +91,17 @@ fn text_model(gguf: &Gguf, plan: &LoadPlan, warnings: &mut Vec<Warning>) -> Resu
         String::from_utf8_lossy(bytes).into_owned()
     };
     let (bos, eos) = (special(tokenizer.bos()), special(tokenizer.eos()));
-    let template = match template {
-        Some(source) => match ChatTemplate::new(&source, &bos, &eos) {
-            Ok(template) => template,
-            Err(error) => {
-                // Completion works without a template; the warning says why chat does not follow the file.
-                warnings.push(error.into());
-                ChatTemplate::fallback(&bos, &eos)?
-            }
-        },
-        None => {
-            warnings.push(warning("chat.no_template", "the file has no chat template; ChatML is used", json!({})));
-            ChatTemplate::fallback(&bos, &eos)?
+    let template = match ChatTemplate::new(template.as_deref(), &bos, &eos) {
+        Ok(template) => template,
+        Err(error) => {
+            // Completion works without a template; the warning says why chat does not follow the file.
+            warnings.push(error.into());
+            ChatTemplate::new(None, &bos, &eos)?
         }
     };
+    if template.is_default() {
+        warnings.push(warning("chat.no_template", "the file has no usable chat template; ChatML is used", json!({})));
+    }
     Ok(TextModel::new(tokenizer, template))
 }
 

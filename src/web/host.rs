@@ -6,6 +6,7 @@ use std::rc::Rc;
 use futures_channel::oneshot;
 use wasm_bindgen::prelude::*;
 
+use crate::chat::LocalTime;
 use crate::engine::Host;
 use crate::model::transformer::Checkpoint;
 
@@ -100,6 +101,18 @@ impl WebHost {
 impl Host for WebHost {
     fn now_ms(&self) -> f64 {
         now_ms()
+    }
+
+    fn local_time(&self) -> LocalTime {
+        let date = js_sys::Date::new_0();
+        LocalTime {
+            year: date.get_full_year() as i32,
+            month: date.get_month() as u8 + 1,
+            day: date.get_date() as u8,
+            hour: date.get_hours() as u8,
+            minute: date.get_minutes() as u8,
+            second: date.get_seconds() as u8,
+        }
     }
 
     async fn yield_now(&self) {

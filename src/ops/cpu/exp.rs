@@ -105,7 +105,8 @@ mod tests {
             let mut x = -30.0_f32;
             while x < 30.0 {
                 let want = activation.reference(f64::from(x));
-                assert!((f64::from(one(x)) - want).abs() <= 1e-6 * want.abs().max(1e-3), "{activation:?}({x})");
+                // The argument of the exponential reaches tens, and its rounding is the result's.
+                assert!((f64::from(one(x)) - want).abs() <= 4e-6 * want.abs().max(1e-3), "{activation:?}({x})");
                 x += 0.003_7;
             }
             for x in [f32::NEG_INFINITY, f32::MIN, -1e30, -1e10, -1000.0, -120.0] {

@@ -32,8 +32,9 @@ pub fn candidates(logits: &[f32], temperatures: &[f32], p: &CandidatesProblem) -
     out
 }
 
-/// Sum of `exp((l - max) / temperature)`; NaN when a logit is NaN.
+/// Sum of `exp((l - max) / temperature)`; NaN when a logit is NaN, 0 when every logit is masked.
 fn sum_of_exps(chunk: &[f32], max: f32, temperature: f32) -> f32 {
+    let max = if max == f32::NEG_INFINITY { 0.0 } else { max };
     let (max, temperature) = (F32x4::splat(max), F32x4::splat(temperature));
     let (fours, rest) = chunk.as_chunks::<4>();
     let mut sum = F32x4::splat(0.0);

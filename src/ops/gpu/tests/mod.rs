@@ -3,6 +3,7 @@
 //! Pick a driver with VK_ICD_FILENAMES. Without an adapter the tests say so and pass; FIRESIDE_REQUIRE_GPU=1 makes that a
 //! failure.
 mod attention;
+mod bench;
 mod embed;
 mod logits;
 mod matmul;
