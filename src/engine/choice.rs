@@ -52,11 +52,6 @@ impl GrowingChoice {
         self.tokens.len()
     }
 
-    /// Whether it ended by itself.
-    pub fn has_ended(&self) -> bool {
-        self.end.is_some()
-    }
-
     /// Takes the next token; says why the choice ends with it, if it does.
     pub fn push(&mut self, tokenizer: &Tokenizer, sampled: Sampled) -> Option<SequenceEnd> {
         let token = sampled.token;

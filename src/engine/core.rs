@@ -12,7 +12,7 @@ use super::meter::{Meter, StepFigures};
 use super::pacing::Pacing;
 use super::request::{Prepared, RequestOptions, ScoreBody};
 use super::sink::{EventSink, MAX_UNREAD};
-use super::step::{Step, StepSink, outcome_of};
+use super::step::{Sorted, Step, StepSink};
 use super::text::TextModel;
 use crate::ids::SequenceId;
 use crate::sampling::{DrawKey, TokenCounts, adjustments};
@@ -171,12 +171,11 @@ impl Core {
     }
 
     fn sample_request(&self, plan: &Plan, entry: &crate::scheduler::PlanEntry) -> SampleRequest {
-        let generation = self.by_sequence.get(&entry.sequence).and_then(|(id, choice)| {
-            match &self.requests.get(id)?.work {
+        let generation =
+            self.by_sequence.get(&entry.sequence).and_then(|(id, choice)| match &self.requests.get(id)?.work {
                 Work::Generate(generation) => Some((generation, generation.choices.get(choice)?)),
                 Work::Score(_) => None,
-            }
-        });
+            });
         debug_assert!(generation.is_some() && entry.rows.end <= plan.batch.logit_rows.len());
         let (params, seed, counts) = match generation {
             Some((generation, choice)) => (Rc::clone(&generation.params), generation.seed, choice.counts()),
@@ -209,7 +208,14 @@ impl Core {
     }
 
     /// Commits what the executor gave for `step`.
-    pub fn finish_step(&mut self, step: Step, output: Result<StepOutput>, fault: Fault, now: f64, stats: ExecutorStats) {
+    pub fn finish_step(
+        &mut self,
+        step: Step,
+        output: Result<StepOutput>,
+        fault: Fault,
+        now: f64,
+        stats: ExecutorStats,
+    ) {
         let output = output.and_then(|output| {
             let scores: Vec<_> = step.scores.iter().map(|(_, request)| *request).collect();
             output.check(&step.samples, &scores).map(|()| output)
@@ -220,7 +226,7 @@ impl Core {
         };
         self.failures_in_a_row = 0;
         let figures = StepFigures::of(&step.plan, step.began, now);
-        let (outcome, drawn, scored, errors) = outcome_of(&step, output);
+        let Sorted { outcome, drawn, scored, errors } = Sorted::new(&step, output);
         for (sequence, error) in errors {
             if let Some(live) = self.by_sequence.get(&sequence).and_then(|(id, _)| self.requests.get_mut(id)) {
                 live.failure.get_or_insert(error);
@@ -367,7 +373,7 @@ fn abort_error(reason: AbortReason, waited: f64) -> Error {
             Error::new("request.deadline", "the request's timeout passed").with("elapsed_ms", waited)
         }
         AbortReason::Disposed => disposed(),
-        AbortReason::Failed(code) => Error::new("engine.failed", "the request cannot go on").with("cause", code),
+        AbortReason::Failed(code) => Error::new(code, "the request cannot go on"),
     }
 }
 

@@ -2,6 +2,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use serde_json::Value;
+
 use super::core::{Core, cancelled, shared_sink};
 use super::event::RequestId;
 use super::executor::Executor;
@@ -13,7 +15,7 @@ use super::run_loop::RunLoop;
 use super::shared::Shared;
 use super::sink::{EventQueue, EventSink, event_queue};
 use super::stats::EngineStats;
-use super::text::TextModel;
+use super::text::{RenderOptions, TextModel};
 use super::trace::StepTrace;
 use crate::Result;
 use crate::ids::TokenId;
@@ -72,8 +74,7 @@ impl Engine {
         let host = Rc::new(host);
         let text = Rc::new(parts.text);
         let core = Core::new(parts.scheduler, Rc::clone(&text))?;
-        let clock = Rc::clone(&host);
-        let shared = Shared::new(core, Box::new(move || clock.now_ms()));
+        let shared = Shared::new(core, &host);
         let run_loop = RunLoop::new(executor, host, Rc::clone(&shared));
         let engine = Self { shared, info: Rc::new(parts.info), text, handles: Rc::new(Cell::new(1)) };
         Ok((engine, run_loop))
@@ -91,7 +92,7 @@ impl Engine {
     /// `request.*`, `kv.never_fits`, those of the tokenizer and template; `engine.disposed` or whatever ended the engine.
     pub fn generate(&self, request: GenerateRequest, seed: u64, sink: impl EventSink + 'static) -> Result<RequestId> {
         self.refuse_if_closed()?;
-        let prepared = prepare(request, &self.text, seed)?;
+        let prepared = prepare(request, &self.text, seed, self.shared.local_time())?;
         self.shared.command(|core, now| core.submit_generate(prepared, shared_sink(sink), now))
     }
 
@@ -140,6 +141,16 @@ impl Engine {
         self.text.tokenizer().decode(tokens, special)
     }
 
+    /// The text that a conversation becomes. `options` is an object of `tools`, `addGenerationPrompt` (default true) and
+    /// `templateArgs`, or null.
+    ///
+    /// # Errors
+    /// `request.invalid`, `request.unsupported`, and those of the template.
+    pub fn render_chat(&self, messages: &Value, options: &Value) -> Result<String> {
+        let options = RenderOptions::from_json(options)?;
+        self.text.render(&options.conversation(messages, self.shared.local_time()))
+    }
+
     /// Counters and rates.
     pub fn stats(&self) -> EngineStats {
         let core = self.shared.core.borrow();
@@ -159,7 +170,12 @@ impl Engine {
         self.shared.is_closed()
     }
 
-    /// Ends every request with `engine.disposed`, at once; completes when the executor is dropped. Idempotent.
+    /// Ends every request with `engine.disposed`, at once; the executor goes when the loop next runs. Idempotent.
+    pub fn dispose_now(&self) {
+        self.shared.dispose();
+    }
+
+    /// As [`Engine::dispose_now`]; completes when the executor is dropped. Idempotent.
     pub fn dispose(&self) -> impl Future<Output = ()> + 'static {
         self.shared.dispose();
         let shared = Rc::clone(&self.shared);

@@ -160,7 +160,8 @@ mod tests {
 
     #[test]
     fn shapes_are_those_of_the_api() {
-        let event = TokenEvent { choice: 0, position: 1, token: TokenId(7), text: "a".into(), logprob: None, top: None };
+        let event =
+            TokenEvent { choice: 0, position: 1, token: TokenId(7), text: "a".into(), logprob: None, top: None };
         assert_eq!(serde_json::to_string(&event).unwrap(), r#"{"choice":0,"position":1,"token":7,"text":"a"}"#);
         let score = ScoreResult { logprobs: vec![f32::NAN, -1.5], top: None };
         assert_eq!(serde_json::to_string(&score).unwrap(), r#"{"logprobs":[null,-1.5]}"#);

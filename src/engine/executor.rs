@@ -164,10 +164,13 @@ impl StepOutput {
         {
             return Ok(());
         }
-        Err(Error::new("engine.bad_step", "the executor gave back another number of rows or tokens than it was asked for")
-            .with("expected_rows", samples.len())
-            .with("got_rows", self.rows.len())
-            .with("expected_scores", scores.len())
-            .with("got_scores", self.scores.len()))
+        Err(Error::new(
+            "engine.bad_step",
+            "the executor gave back another number of rows or tokens than it was asked for",
+        )
+        .with("expected_rows", samples.len())
+        .with("got_rows", self.rows.len())
+        .with("expected_scores", scores.len())
+        .with("got_scores", self.scores.len()))
     }
 }

@@ -4,6 +4,7 @@
 //! what came back and delivers it, then gives the turn away. Everything runs on one thread; the state is borrowed for the
 //! length of one synchronous call and never across an await, and callbacks run with nothing borrowed.
 mod choice;
+mod conversation;
 mod core;
 #[allow(clippy::module_inception)] // The room's main type has the room's name.
 mod engine;
@@ -34,9 +35,7 @@ pub use event::{
     Choice, Event, FinishReason, GenerateResult, PromptTokensDetails, RequestId, ScoreResult, Timings, TokenEvent,
     TokenLogprob, Usage,
 };
-pub use executor::{
-    Executor, ExecutorStats, Fault, RowResult, SampleRequest, ScoreRequest, Scored, StepOutput,
-};
+pub use executor::{Executor, ExecutorStats, Fault, RowResult, SampleRequest, ScoreRequest, Scored, StepOutput};
 pub use host::Host;
 pub use info::{AdapterInfo, EngineInfo, KvInfo, MemoryInfo, Warning};
 pub use meter::Rate;
@@ -46,5 +45,5 @@ pub use rows::{CandidateDraws, Wanted, sample_full_row, sample_greedy_record, sc
 pub use run_loop::RunLoop;
 pub use sink::{EventQueue, EventSink, MAX_UNREAD};
 pub use stats::{BlockStats, EngineStats, PrefixCacheStats, SequenceStats, TokenStats};
-pub use text::TextModel;
+pub use text::{Conversation, RenderOptions, TextModel};
 pub use trace::{StepTrace, TraceBlocks, TracePlanned, TraceTransition};

@@ -40,8 +40,13 @@ impl Pacing {
         let (decode_ms, per_token) = (self.decode_ms?, self.prefill_ms_per_token?);
         let fits = (DECODE_STEPS - 1.0) * decode_ms / per_token;
         // A clock too coarse to see either says nothing.
-        let wanted = if fits.is_finite() && fits > 0.0 { (fits as usize).clamp(LEAST.min(self.most), self.most) } else { self.now };
-        if wanted.abs_diff(self.now) * 8 <= self.now {
+        let wanted = if fits.is_finite() && fits > 0.0 {
+            (fits as usize).clamp(LEAST.min(self.most), self.most)
+        } else {
+            self.now
+        };
+        let settled = wanted != self.most && wanted.abs_diff(self.now) * 8 <= self.now;
+        if settled || wanted == self.now {
             return None;
         }
         self.now = wanted;

@@ -46,8 +46,9 @@ impl GenerateRequest {
     /// # Errors
     /// `request.invalid` when the text is not a JSON object.
     pub fn from_json(json: &str) -> Result<Self> {
-        serde_json::from_str(json)
-            .map_err(|e| Error::new("request.invalid", format!("a request must be a JSON object: {e}")).with("field", "request"))
+        serde_json::from_str(json).map_err(|e| {
+            Error::new("request.invalid", format!("a request must be a JSON object: {e}")).with("field", "request")
+        })
     }
 
     fn set<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> std::result::Result<(), A::Error> {

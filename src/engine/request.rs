@@ -2,7 +2,8 @@
 use serde_json::Value;
 
 use super::raw_request::GenerateRequest;
-use super::text::TextModel;
+use super::text::{Conversation, TextModel};
+use crate::chat::LocalTime;
 use crate::ids::TokenId;
 use crate::sampling::{MAX_LOGPROBS, RawValue, SamplingParams};
 use crate::{Error, Result};
@@ -55,11 +56,12 @@ fn unsupported(field: &str, why: &str) -> Error {
     Error::new("request.unsupported", format!("`{field}` is not supported: {why}")).with("field", field)
 }
 
-/// Checks a request and makes its prompt into tokens. `fallback_seed` is used where the request names none.
+/// Checks a request and makes its prompt into tokens. `fallback_seed` is used where the request names none; `now` is what a
+/// template may write as the date.
 ///
 /// # Errors
 /// `request.invalid`, `request.unsupported`, and those of the tokenizer and the chat template.
-pub fn prepare(mut request: GenerateRequest, text: &TextModel, fallback_seed: u64) -> Result<Prepared> {
+pub fn prepare(mut request: GenerateRequest, text: &TextModel, fallback_seed: u64, now: LocalTime) -> Result<Prepared> {
     if let Some(field) = &request.unknown {
         return Err(unsupported(field, "this engine does not know the field"));
     }
@@ -74,7 +76,7 @@ pub fn prepare(mut request: GenerateRequest, text: &TextModel, fallback_seed: u6
     };
     let params = SamplingParams::new(&request.sampling, text.vocab_size())?;
     let seed = params.seed.unwrap_or(fallback_seed % crate::sampling::SEED_LIMIT);
-    let tokens = prompt_tokens(request, text)?;
+    let tokens = prompt_tokens(request, text, now)?;
     Ok(Prepared { tokens, params, seed, options })
 }
 
@@ -123,18 +125,28 @@ fn fold_logprobs(request: &mut GenerateRequest) -> Result<()> {
     Ok(())
 }
 
-fn prompt_tokens(request: GenerateRequest, text: &TextModel) -> Result<Vec<TokenId>> {
+fn prompt_tokens(request: GenerateRequest, text: &TextModel, now: LocalTime) -> Result<Vec<TokenId>> {
     match (request.prompt, request.messages) {
         (Some(_), Some(_)) => Err(invalid("messages", "absent where prompt is given", "both")),
-        (None, None) => Err(invalid("prompt", "a string or an array of token ids (or messages in its place)", Value::Null)),
+        (None, None) => {
+            Err(invalid("prompt", "a string or an array of token ids (or messages in its place)", Value::Null))
+        }
         (None, Some(messages)) => {
             refuse_tool_calls(request.tools.as_ref(), request.tool_choice.as_ref())?;
-            text.encode_chat(&messages, request.tools.as_ref(), request.template_args.as_ref())
+            text.encode_chat(&Conversation {
+                messages: &messages,
+                tools: request.tools.as_ref(),
+                add_generation_prompt: true,
+                template_args: request.template_args.as_ref(),
+                now,
+            })
         }
         (Some(prompt), None) => {
-            for (field, value) in
-                [("tools", request.tools), ("tool_choice", request.tool_choice), ("template_args", request.template_args)]
-            {
+            for (field, value) in [
+                ("tools", request.tools),
+                ("tool_choice", request.tool_choice),
+                ("template_args", request.template_args),
+            ] {
                 if value.is_some() {
                     return Err(invalid(field, "given with messages, not with prompt", "both"));
                 }
@@ -154,7 +166,10 @@ fn refuse_tool_calls(tools: Option<&Value>, choice: Option<&Value>) -> Result<()
         Some(Value::String(choice)) if choice == "none" => Ok(()),
         Some(_) => Err(unsupported("tool_choice", "tool calls are not parsed; only \"none\" is honoured")),
         None if tools.is_none_or(|t| t.as_array().is_some_and(Vec::is_empty)) => Ok(()),
-        None => Err(unsupported("tools", "tool calls are not parsed; with tool_choice \"none\" they are shown to the model")),
+        None => Err(unsupported(
+            "tools",
+            "tool calls are not parsed; with tool_choice \"none\" they are shown to the model",
+        )),
     }
 }
 

@@ -91,7 +91,11 @@ impl<E: Executor, H: Host> RunLoop<E, H> {
     async fn park(&self) {
         let deadline = {
             let core = self.shared.core.borrow();
-            debug_assert_eq!(core.scheduler.check_integrity(), Ok(()), "the state is whole whenever the loop goes idle");
+            debug_assert_eq!(
+                core.scheduler.check_integrity(),
+                Ok(()),
+                "the state is whole whenever the loop goes idle"
+            );
             core.scheduler.next_deadline()
         };
         let Some(deadline) = deadline else {

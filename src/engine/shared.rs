@@ -7,13 +7,16 @@ use std::task::{Context, Poll, Waker};
 use futures_channel::oneshot;
 
 use super::core::{Core, disposed};
+use super::host::Host;
 use crate::Error;
+use crate::chat::LocalTime;
 use crate::sequence::AbortReason;
 
 /// One engine.
 pub struct Shared {
     pub core: RefCell<Core>,
     clock: Box<dyn Fn() -> f64>,
+    calendar: Box<dyn Fn() -> LocalTime>,
     waker: RefCell<Option<Waker>>,
     /// Something happened since the loop last looked.
     signalled: Cell<bool>,
@@ -24,10 +27,12 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(core: Core, clock: Box<dyn Fn() -> f64>) -> Rc<Self> {
+    pub fn new<H: Host + 'static>(core: Core, host: &Rc<H>) -> Rc<Self> {
+        let (clock, calendar) = (Rc::clone(host), Rc::clone(host));
         Rc::new(Self {
             core: RefCell::new(core),
-            clock,
+            clock: Box::new(move || clock.now_ms()),
+            calendar: Box::new(move || calendar.local_time()),
             waker: RefCell::default(),
             signalled: Cell::new(false),
             delivering: Cell::new(false),
@@ -39,6 +44,10 @@ impl Shared {
 
     pub fn now(&self) -> f64 {
         (self.clock)()
+    }
+
+    pub fn local_time(&self) -> LocalTime {
+        (self.calendar)()
     }
 
     /// Wakes the loop if it is parked, or keeps it from parking.

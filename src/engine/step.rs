@@ -27,41 +27,57 @@ pub struct Step {
 /// Draws by sequence and choice (a sequence about to fork draws for its children too).
 pub type Drawn = BTreeMap<(SequenceId, u32), Sampled>;
 
-/// Sorts a checked output: the scheduler's outcome, draws, scores by row, and the sequences that failed.
-pub fn outcome_of(step: &Step, output: StepOutput) -> (StepOutcome, Drawn, BTreeMap<usize, Scored>, Vec<(SequenceId, Error)>) {
-    let mut outcome = StepOutcome::default();
-    let (mut drawn, mut scored, mut errors) = (Drawn::new(), BTreeMap::new(), Vec::new());
-    let mut fail = |i: usize, sequence, error: Error, outcome: &mut StepOutcome| {
-        if outcome.failed.iter().all(|(other, _)| *other != i) {
-            outcome.failed.push((i, error.code));
-            errors.push((sequence, error));
-        }
-    };
-    let sampling = step.plan.entries.iter().enumerate().filter(|(_, e)| e.samples > 0);
-    for ((i, entry), row) in sampling.zip(output.rows) {
-        match row {
-            RowResult::Tokens(tokens) => {
-                for (sampled, choice) in tokens.into_iter().zip(entry.choice..) {
-                    outcome.tokens.push(sampled.token);
-                    drawn.insert((entry.sequence, choice), sampled);
+/// An output taken apart for the scheduler and the requests.
+#[derive(Debug, Default)]
+pub struct Sorted {
+    /// For the scheduler.
+    pub outcome: StepOutcome,
+    /// Tokens with their log-probabilities.
+    pub drawn: Drawn,
+    /// By row of the batch.
+    pub scored: BTreeMap<usize, Scored>,
+    /// Sequences that cannot go on.
+    pub errors: Vec<(SequenceId, Error)>,
+}
+
+impl Sorted {
+    /// Takes a checked output apart.
+    pub fn new(step: &Step, output: StepOutput) -> Self {
+        let mut sorted = Self::default();
+        let sampling = step.plan.entries.iter().enumerate().filter(|(_, e)| e.samples > 0);
+        for ((i, entry), row) in sampling.zip(output.rows) {
+            match row {
+                RowResult::Tokens(tokens) => {
+                    for (sampled, choice) in tokens.into_iter().zip(entry.choice..) {
+                        sorted.outcome.tokens.push(sampled.token);
+                        sorted.drawn.insert((entry.sequence, choice), sampled);
+                    }
+                }
+                RowResult::Failed(error) => {
+                    sorted.outcome.tokens.extend((0..entry.samples).map(|_| TokenId(0)));
+                    sorted.fail(i, entry.sequence, error);
                 }
             }
-            RowResult::Failed(error) => {
-                outcome.tokens.extend((0..entry.samples).map(|_| TokenId(0)));
-                fail(i, entry.sequence, error, &mut outcome);
+        }
+        for ((i, request), score) in step.scores.iter().zip(output.scores) {
+            match (score, step.plan.entries.get(*i)) {
+                (Ok(score), _) => {
+                    sorted.scored.insert(request.row, score);
+                }
+                (Err(error), Some(entry)) => sorted.fail(*i, entry.sequence, error),
+                (Err(_), None) => {}
             }
         }
+        sorted
     }
-    for ((i, request), score) in step.scores.iter().zip(output.scores) {
-        match (score, step.plan.entries.get(*i)) {
-            (Ok(score), _) => {
-                scored.insert(request.row, score);
-            }
-            (Err(error), Some(entry)) => fail(*i, entry.sequence, error, &mut outcome),
-            (Err(_), None) => {}
+
+    /// The first error of an entry counts.
+    fn fail(&mut self, entry: usize, sequence: SequenceId, error: Error) {
+        if self.outcome.failed.iter().all(|(other, _)| *other != entry) {
+            self.outcome.failed.push((entry, error.code));
+            self.errors.push((sequence, error));
         }
     }
-    (outcome, drawn, scored, errors)
 }
 
 /// Hears of each committed token and hands it to its choice.

@@ -2,6 +2,7 @@
 mod hash;
 mod manager;
 mod pool;
+mod state_slots;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -10,4 +11,5 @@ pub(crate) use hash::HashIndex;
 pub use hash::{PrefixHash, fold};
 pub use manager::{CopyBlock, KvManager, KvStats, PrefixHit, Reservation};
 pub use pool::{BlockChanges, BlockPool, BlockRefusal, BlockState, Content, Parent};
+pub use state_slots::StateSlotPool;
 pub use table::BlockTable;

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
+use crate::chat::LocalTime;
 use crate::engine::Host;
 
 #[derive(Default)]
@@ -40,6 +41,10 @@ impl FakeHost {
 impl Host for FakeHost {
     fn now_ms(&self) -> f64 {
         self.0.now.get()
+    }
+
+    fn local_time(&self) -> LocalTime {
+        LocalTime { year: 2024, month: 7, day: 26, hour: 12, minute: 0, second: 0 }
     }
 
     async fn yield_now(&self) {

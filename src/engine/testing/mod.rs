@@ -8,7 +8,7 @@ mod vocabulary;
 pub use host::FakeHost;
 pub use scripted::{Control, ScriptedExecutor, logits_of};
 pub use task::Task;
-pub use vocabulary::{BOS, EOS, NAP, byte, text_model};
+pub use vocabulary::{EOS, NAP, byte, text_model};
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -50,6 +50,7 @@ impl Bench {
             parameters: 0,
             quantization: "none".into(),
             context_length: config.context_length as u64,
+            layers: 0,
             vocab_size: text.vocab_size() as u64,
             backend: "cpu".into(),
             adapter: None,
@@ -96,10 +97,10 @@ impl Bench {
 }
 
 /// What a request's sink received.
-#[derive(Default, Clone)]
+#[derive(Debug, Default, Clone)]
 pub struct EventLog(Rc<RefCell<Received>>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Received {
     id: Option<super::RequestId>,
     events: Vec<Event>,

@@ -115,7 +115,12 @@ pub fn logits_of(context: &[TokenId], vocab: usize) -> Vec<f32> {
 }
 
 impl Executor for ScriptedExecutor {
-    async fn execute(&mut self, batch: &BatchInput, samples: &[SampleRequest], scores: &[ScoreRequest]) -> Result<StepOutput> {
+    async fn execute(
+        &mut self,
+        batch: &BatchInput,
+        samples: &[SampleRequest],
+        scores: &[ScoreRequest],
+    ) -> Result<StepOutput> {
         poll_fn(|cx| {
             if !self.control.closed.get() {
                 return Poll::Ready(());
@@ -134,7 +139,7 @@ impl Executor for ScriptedExecutor {
         self.stats.dispatches += 10;
         self.stats.readbacks += 1;
         self.stats.weight_bytes += 1000;
-        let layout = Layout { vocab: self.vocab, chunk: 256 };
+        let layout = Layout { vocab: self.vocab, chunk: 256, best: 8 };
         let rows = samples.iter().map(|s| sample_full_row(s, &self.logits(batch, s.row), layout));
         let scores = scores.iter().map(|s| score_full_row(s, &self.logits(batch, s.row)));
         let mut output = StepOutput { rows: rows.collect(), scores: scores.collect() };

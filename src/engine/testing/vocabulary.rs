@@ -1,14 +1,20 @@
 //! A vocabulary of bytes: token for byte b is `byte(b)`.
+use crate::chat::ChatTemplate;
 use crate::engine::TextModel;
 use crate::ids::TokenId;
-use crate::tokenizer::{Tokenizer, Vocabulary};
+use crate::tokenizer::{SpecialIds, Tokenizer, Vocabulary};
 
 /// Starts texts; not added unless asked for.
-pub const BOS: TokenId = TokenId(1);
+const BOS: TokenId = TokenId(1);
 /// Ends generations.
 pub const EOS: TokenId = TokenId(2);
 /// Stands for "nap": a token of several characters.
 pub const NAP: TokenId = TokenId(259);
+
+/// Shows everything that a template is given.
+const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}\
+    {% if tools %}tools={{ tools | length }};{% endif %}{% if mood %}{{ mood }};{% endif %}\
+    {% if add_generation_prompt %}{{ strftime_now('%Y') }}:{% endif %}";
 
 /// The token of one byte.
 pub fn byte(b: u8) -> TokenId {
@@ -24,14 +30,13 @@ pub fn text_model() -> TextModel {
     let vocabulary = Vocabulary {
         model: "llama".into(),
         scores: vec![0.0; tokens.len()],
-        tokens,
+        tokens: tokens.iter().collect(),
         token_types,
-        bos: Some(BOS.0),
-        eos: Some(EOS.0),
-        unk: Some(0),
+        ids: SpecialIds { bos: Some(BOS.0), eos: Some(EOS.0), unk: Some(0), ..SpecialIds::default() },
         add_bos: Some(false),
         add_space_prefix: Some(false),
         ..Vocabulary::default()
     };
-    TextModel::new(Tokenizer::new(vocabulary).unwrap())
+    let template = ChatTemplate::new(Some(TEMPLATE), "<s>", "</s>").unwrap();
+    TextModel::new(Tokenizer::new(&vocabulary).unwrap(), template)
 }

@@ -7,7 +7,7 @@ use crate::scheduler::SchedulerConfig;
 
 fn request(i: usize) -> String {
     let prompt: String = (0..3 + i * 7 % 23).map(|k| char::from(b'a' + ((i * 5 + k * k) % 26) as u8)).collect();
-    let n = 1 + usize::from(i % 5 == 0);
+    let n = 1 + usize::from(i.is_multiple_of(5));
     format!(r#"{{"prompt":"{prompt}","max_tokens":{},"seed":{i},"n":{n}}}"#, 1 + i * 11 % 17)
 }
 
@@ -61,7 +61,9 @@ fn mixed_steps_shrink_when_prefill_is_slow() {
     let longer = bench.submit(&format!(r#"{{"prompt":"{}","max_tokens":2}}"#, "z".repeat(100)));
     bench.control.steps.borrow_mut().clear();
     bench.task.run_until_parked();
-    (decoding.result(), long.result(), longer.result());
+    for log in [decoding, long, longer] {
+        log.result();
+    }
     let steps = bench.control.steps.borrow();
     let mixed: Vec<_> = steps.iter().filter(|&&tokens| tokens > 3).collect();
     // A decode step takes 2 ms and a prompt token 1 ms: 7 x 2 prompt tokens fit beside a decode step.
@@ -82,7 +84,11 @@ fn stats_and_trace_say_what_happened() {
     for field in ["sequences", "blocks", "steps", "preemptions", "copiesOnWrite", "prefixCache", "tokens", "rate"] {
         assert!(json.get(field).is_some(), "{field}");
     }
-    assert!(json["blocks"]["blockSize"] == 4 && json["prefixCache"]["hitTokens"] == 0 && json["rate"]["hostMsPerStep"].is_number());
+    assert!(
+        json["blocks"]["blockSize"] == 4
+            && json["prefixCache"]["hitTokens"] == 0
+            && json["rate"]["hostMsPerStep"].is_number()
+    );
     let trace = bench.engine.trace(3);
     assert_eq!(trace.iter().map(|t| t.step).collect::<Vec<_>>(), [8, 9, 10]);
     assert_eq!((trace[0].planned[0].state, trace[0].planned[0].tokens), ("decoding", 1));

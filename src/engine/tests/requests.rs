@@ -85,3 +85,25 @@ fn higher_priority_runs_first() {
     bench.task.run_until_parked();
     low.result();
 }
+
+#[test]
+fn conversations_go_through_the_template() {
+    let mut bench = Bench::new(small());
+    let messages = r#"[{"role":"developer","content":"s"},{"role":"user","content":[{"type":"text","text":"hi"}]}]"#;
+    let parsed: serde_json::Value = serde_json::from_str(messages).unwrap();
+    let render = |options: &str| bench.engine.render_chat(&parsed, &serde_json::from_str(options).unwrap());
+    let text = render("null").unwrap();
+    assert_eq!(text, "<s>system=s;user=hi;2024:");
+    let all = render(r#"{"addGenerationPrompt":false,"tools":[{}],"templateArgs":{"mood":"gay"}}"#).unwrap();
+    assert_eq!(all, "<s>system=s;user=hi;tools=1;gay;");
+    assert_eq!(render(r#"{"addGenerationPrompt":1}"#).unwrap_err().code, "request.invalid");
+    assert_eq!(render(r#"{"add_generation_prompt":true}"#).unwrap_err().code, "request.unsupported");
+    let log = bench.run(&format!(r#"{{"messages":{messages},"max_tokens":1,"template_args":{{"mood":"gay"}}}}"#));
+    assert_eq!(log.result().usage.prompt_tokens as usize, text.len() - 2 + 4, "`<s>` is one token, and none is added");
+    let tools = r#"[{"type":"function","function":{"name":"f"}}]"#;
+    let log = bench.run(&format!(r#"{{"messages":{messages},"max_tokens":1,"tools":{tools},"tool_choice":"none"}}"#));
+    assert_eq!(log.result().usage.prompt_tokens as usize, text.len() - 2 + 8);
+    assert_eq!(refusal(&format!(r#"{{"messages":{messages},"template_args":[1]}}"#)).1, "template_args");
+    assert_eq!(refusal(&format!(r#"{{"messages":{messages},"tools":{{}},"tool_choice":"none"}}"#)).1, "tools");
+    assert_eq!(refusal(r#"{"messages":[{"role":"user","content":{"type":"text"}}]}"#).1, "messages[0].content");
+}
