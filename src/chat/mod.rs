@@ -9,7 +9,7 @@ use std::fmt;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, ErrorKind, Value};
+use minijinja::{AutoEscape, Environment, ErrorKind, State, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use serde_json::{Map, Value as Json};
 
@@ -138,7 +138,7 @@ impl RenderInput<'_> {
 }
 
 fn weight(value: &Json) -> u64 {
-    const NODE: u64 = 16;
+    const NODE: u64 = 64;
     NODE + match value {
         Json::String(text) => text.len() as u64,
         Json::Array(items) => items.iter().map(weight).sum(),
@@ -150,19 +150,28 @@ fn weight(value: &Json) -> u64 {
 /// An environment that behaves as Jinja2 does under `transformers`.
 fn environment() -> Result<Environment<'static>> {
     let mut environment = Environment::new();
-    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(|e| invalid(&e))?);
+    environment
+        .set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(|e| invalid(&e))?);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_unknown_method_callback(unknown_method_callback);
     environment.set_formatter(python::write);
     environment.add_filter("string", python::string);
+    environment.add_filter("trim", python::trim);
+    environment.add_filter("join", python::join);
     environment.add_filter("tojson", python::to_json);
-    environment.add_filter(syntax::ITERABLE_FILTER, |value: Value| {
+    environment.add_filter(syntax::ITERABLE_FILTER, |state: &State, value: Value| {
         // Jinja2 refuses to loop over none, and templates rely on it; minijinja takes it for an empty list.
         if value.is_none() {
             return Err(minijinja::Error::new(ErrorKind::InvalidOperation, "'NoneType' object is not iterable"));
         }
+        python::pay_for(state, &value)?;
         Ok(value)
     });
+    environment.add_filter(syntax::ASSIGNED_FILTER, |state: &State, value: Value| {
+        python::pay_for(state, &value)?;
+        Ok(value)
+    });
+    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     environment.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
         Err(minijinja::Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
     });

@@ -26,6 +26,42 @@ pub(super) fn string(state: &State, value: &Value) -> Result<Value, Error> {
     to_text(state, value).map(Value::from)
 }
 
+/// The `trim` filter: Python's `str(value).strip(characters)`.
+pub(super) fn trim(state: &State, value: &Value, characters: Option<String>) -> Result<Value, Error> {
+    let text = match value.as_str() {
+        Some(text) => text.to_owned(),
+        None => to_text(state, value)?,
+    };
+    Ok(Value::from(match characters {
+        Some(characters) => text.trim_matches(|c| characters.contains(c)),
+        None => text.trim(),
+    }))
+}
+
+/// The `join` filter: Python's `str()` of the items, or of one attribute of each.
+pub(super) fn join(
+    state: &State,
+    value: &Value,
+    separator: Option<String>,
+    attribute: Option<Value>,
+    args: Kwargs,
+) -> Result<Value, Error> {
+    let separator = separator.map_or_else(|| args.get::<Option<String>>("d"), |s| Ok(Some(s)))?.unwrap_or_default();
+    let attribute = attribute.map_or_else(|| args.get::<Option<Value>>("attribute"), |a| Ok(Some(a)))?;
+    args.assert_all_used()?;
+    let mut out = String::new();
+    for (at, item) in value.try_iter()?.enumerate() {
+        state.consume_fuel(1)?;
+        let item = attribute.as_ref().map_or(Ok(item.clone()), |name| item.get_item(name))?;
+        out.push_str(if at == 0 { "" } else { &separator });
+        match item.as_str() {
+            Some(text) => out.push_str(text),
+            None => out.push_str(&to_text(state, &item)?),
+        }
+    }
+    Ok(Value::from(out))
+}
+
 fn to_text(state: &State, value: &Value) -> Result<String, Error> {
     if value.is_undefined() {
         return Ok(String::new());
@@ -62,6 +98,37 @@ pub(super) fn to_json(state: &State, value: &Value, args: Kwargs) -> Result<Valu
     Ok(Value::from(writer.out))
 }
 
+/// Pays for visiting every part of `value`, shared parts each time.
+///
+/// Lists that hold a list twice double in size at each assignment while they cost two slots: minijinja's fuel doesn't see
+/// that, and then comparing or writing one never ends. Paid for at each assignment, growth ends with the fuel.
+pub(super) fn pay_for(state: &State, value: &Value) -> Result<(), Error> {
+    let mut parts = 0u64;
+    visit(state, value, 0, &mut parts)
+}
+
+fn visit(state: &State, value: &Value, depth: usize, parts: &mut u64) -> Result<(), Error> {
+    const PARTS_PER_FUEL: u64 = 8;
+    *parts += 1;
+    if parts.is_multiple_of(PARTS_PER_FUEL) {
+        state.consume_fuel(1)?;
+    }
+    if depth > MAX_DEPTH {
+        return Err(too_deep());
+    }
+    match value.kind() {
+        ValueKind::Seq | ValueKind::Iterable => {
+            value.try_iter()?.try_for_each(|item| visit(state, &item, depth + 1, parts))
+        }
+        ValueKind::Map => value.try_iter()?.try_for_each(|key| visit(state, &value.get_item(&key)?, depth + 1, parts)),
+        _ => Ok(()),
+    }
+}
+
+fn too_deep() -> Error {
+    Error::new(ErrorKind::InvalidOperation, "the value is nested too deeply")
+}
+
 struct JsonStyle {
     ascii: bool,
     sorted: bool,
@@ -86,7 +153,7 @@ impl Writer<'_, '_> {
         // Values can share parts, so that few of them write out very long: each visit is paid for.
         self.state.consume_fuel(1)?;
         if depth > MAX_DEPTH {
-            return Err(Error::new(ErrorKind::InvalidOperation, "the value is nested too deeply to be written"));
+            return Err(too_deep());
         }
         match value.kind() {
             ValueKind::Undefined if matches!(self.style, Style::Repr) => self.out.push_str("Undefined"),
@@ -308,7 +375,10 @@ mod tests {
         };
         assert_eq!(repr("a'b"), r#""a'b""#);
         assert_eq!(repr("a'\"b"), r#"'a\'"b'"#);
-        assert_eq!(repr("\n\u{1}\u{200b}é\u{301}\u{e0001}\\"), r"'\n\x01\u200bé\u0301\U000e0001\\'".replace("\\u0301", "\u{301}"));
+        assert_eq!(
+            repr("\n\u{1}\u{200b}é\u{301}\u{e0001}\\"),
+            r"'\n\x01\u200bé\u0301\U000e0001\\'".replace("\\u0301", "\u{301}")
+        );
         let json = |text: &str, ascii| {
             let mut out = String::new();
             json_string(text, ascii, &mut out);

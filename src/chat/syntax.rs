@@ -1,10 +1,13 @@
 //! Template source made ready for minijinja: the few things that Jinja2 under `transformers` has and it lacks.
 //!
-//! `{% generation %}` blocks (they mark the assistant's words for training) become plain blocks, and what a loop runs
-//! over goes through [`ITERABLE_FILTER`]. Everything else is left as it is, broken templates included.
+//! `{% generation %}` blocks (they mark the assistant's words for training) become plain blocks; what a loop runs over
+//! goes through [`ITERABLE_FILTER`], what is assigned through [`ASSIGNED_FILTER`]. Everything else is left as it is,
+//! broken templates included.
 
 /// The filter that each loop's iterable is sent through.
 pub(super) const ITERABLE_FILTER: &str = "fireside_iterable";
+/// The filter that each assigned value is sent through.
+pub(super) const ASSIGNED_FILTER: &str = "fireside_assigned";
 
 /// Rewrites `source`.
 pub(super) fn prepare(source: &str) -> String {
@@ -101,21 +104,33 @@ fn push_block(tag: &str, out: &mut String) {
     let start = word.as_ptr() as usize - tag.as_ptr() as usize;
     let (before, from_word) = tag.split_at(start);
     let after = &from_word[word.len()..];
+    let filtered = match word {
+        "for" => iterable(after).map(|parts| (parts, ITERABLE_FILTER)),
+        "set" => assigned(after).map(|parts| (parts, ASSIGNED_FILTER)),
+        _ => None,
+    };
+    if let Some(((target, value, tail), filter)) = filtered.filter(|((_, value, _), _)| !value.trim().is_empty()) {
+        out.extend([before, word, target, "(", value, ")|", filter, " ", tail]);
+        return;
+    }
     let replacement = match word {
         "generation" => "if true",
         "endgeneration" => "endif",
-        "for" => {
-            match iterable(after) {
-                Some((targets, iterable, tail)) => {
-                    out.extend([before, word, targets, "(", iterable, ")|", ITERABLE_FILTER, " ", tail]);
-                }
-                None => out.push_str(tag),
-            }
-            return;
-        }
         _ => word,
     };
     out.extend([before, replacement, after]);
+}
+
+/// Cuts what follows `set` into the target with the `=`, the value, and the tag's end. Block assignments have none.
+fn assigned(after: &str) -> Option<(&str, &str, &str)> {
+    let equals = after.find(['=', '|', '(', '%'])?;
+    if after.as_bytes().get(equals) != Some(&b'=') {
+        return None;
+    }
+    let (target, rest) = after.split_at(equals + 1);
+    let body = rest.strip_suffix("%}")?;
+    let value = body.strip_suffix(['-', '+']).unwrap_or(body);
+    Some((target, value, &rest[value.len()..]))
 }
 
 /// Cuts what follows `for` into the targets with ` in `, the iterable, and the rest with the tag's end.
@@ -157,9 +172,17 @@ mod tests {
     fn loops_check_what_they_run_over() {
         for (source, want) in [
             ("{% for x in xs %}", "{% for x in( xs )|fireside_iterable %}"),
-            ("{%- for k, v in d.items() if k != 'in' -%}", "{%- for k, v in( d.items() )|fireside_iterable if k != 'in' -%}"),
-            ("{%for x in f('%} if', [1 if a else 2]) recursive%}", "{%for x in( f('%} if', [1 if a else 2]) )|fireside_iterable recursive%}"),
+            (
+                "{%- for k, v in d.items() if k != 'in' -%}",
+                "{%- for k, v in( d.items() )|fireside_iterable if k != 'in' -%}",
+            ),
+            (
+                "{%for x in f('%} if', [1 if a else 2]) recursive%}",
+                "{%for x in( f('%} if', [1 if a else 2]) )|fireside_iterable recursive%}",
+            ),
             ("{% for index in [1]%}", "{% for index in( [1])|fireside_iterable %}"),
+            ("{%- set ns.x = a if b else 'c = d' -%}", "{%- set ns.x =( a if b else 'c = d' )|fireside_assigned -%}"),
+            ("{% set a, b = 1, 2 %}", "{% set a, b =( 1, 2 )|fireside_assigned %}"),
             ("{%+ generation -%}a{%- endgeneration %}", "{%+ if true -%}a{%- endif %}"),
         ] {
             assert_eq!(prepare(source), want);
@@ -174,8 +197,13 @@ mod tests {
             "{{ '{% for x in xs %}' }}",
             "{{ {'a': {'b': '}}'}} }}",
             "{% for x",
+            "{% for x in %}",
+            "{% set x %}a = b{% endset %}",
+            "{% set x | upper %}{% endset %}",
+            "{% set x = %}",
+            "{% set x = 1",
             "{% for x in 'unclosed %}",
-            "{% set generation = 1 %}{ { %",
+            "{% if generation == 1 %}{ { %",
             "{",
             "{{",
             "{%",
@@ -187,11 +215,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_rewritten_without_loss(source in r"(\{%|%\}|\{\{|\}\}|\{#|#\}|-| for | in | if |raw|endraw|generation|[x'\\(){}\[\]é]){0,24}") {
+        fn any_text_is_rewritten_without_loss(source in r"(\{%|%\}|\{\{|\}\}|\{#|#\}|-| for | in | if | set |=|raw|endraw|generation|[x'\\(){}\[\]é]){0,24}") {
             let prepared = prepare(&source);
-            let undone = prepared.replace(")|fireside_iterable ", "").replace("in(", "in");
-            prop_assert!(prepared == source || prepared.contains("fireside_iterable") || prepared.contains("if true") || prepared.contains("endif"));
-            if !source.contains("generation") && !source.contains("in(") {
+            let undone = prepared.replace(")|fireside_iterable ", "").replace(")|fireside_assigned ", "");
+            let undone = undone.replace("in(", "in").replace("=(", "=");
+            if !["generation", "in(", "=("].iter().any(|taken| source.contains(taken)) {
                 prop_assert_eq!(undone, source);
             }
         }

@@ -57,7 +57,9 @@ impl LocalTime {
             let used = percent + 1 + flag.map_or(0, char::len_utf8) + letter.len_utf8();
             match self.field(letter) {
                 Some(Field::Text(text)) => out.push_str(&text),
-                Some(Field::Number(number, width, usual)) => push_number(&mut out, number, width, flag.unwrap_or(usual)),
+                Some(Field::Number(number, width, usual)) => {
+                    push_number(&mut out, number, width, flag.unwrap_or(usual))
+                }
                 None => out.push_str(&rest[percent..used]),
             }
             rest = &rest[used..];
@@ -141,8 +143,10 @@ impl LocalTime {
     /// ISO 8601 year and week: the week belongs to the year that its Thursday is in.
     fn iso_week(&self) -> (i64, i64) {
         let thursday = self.yearday() + 3 - (self.weekday() + 6) % 7;
-        let length = |year: i32| Self { year: year.saturating_add(1), month: 1, day: 1, ..*self }.days()
-            - Self { year, month: 1, day: 1, ..*self }.days();
+        let length = |year: i32| {
+            Self { year: year.saturating_add(1), month: 1, day: 1, ..*self }.days()
+                - Self { year, month: 1, day: 1, ..*self }.days()
+        };
         if thursday < 0 {
             let before = self.year.saturating_sub(1);
             return (before.into(), (thursday + length(before)) / 7 + 1);
@@ -179,7 +183,10 @@ mod tests {
             ("%B %-d, %Y", "July 6, 2024"),
             ("%A %e %_m %I:%M:%S %p", "Saturday  6  7 02:05:09 PM"),
             ("%Y-%m-%dT%H:%M:%S%z", "2024-07-06T14:05:09"),
-            ("%c | %x %X | %D %F %R %T %r", "Sat Jul  6 14:05:09 2024 | 07/06/24 14:05:09 | 07/06/24 2024-07-06 14:05 14:05:09 02:05:09 PM"),
+            (
+                "%c | %x %X | %D %F %R %T %r",
+                "Sat Jul  6 14:05:09 2024 | 07/06/24 14:05:09 | 07/06/24 2024-07-06 14:05 14:05:09 02:05:09 PM",
+            ),
             ("%j %U %W %V %u %w %C %y", "188 26 27 27 6 6 20 24"),
             ("100%% %Q é%", "100% %Q é%"),
             ("%-", "%-"),

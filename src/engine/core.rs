@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use super::choice::GrowingChoice;
+use super::ends::cancelled;
 use super::event::{Event, RequestId};
 use super::executor::{ExecutorStats, Fault, SampleRequest, ScoreRequest, StepOutput};
 use super::live::{Generation, Live, Scoring, SharedSink, Times, Work};
@@ -17,7 +18,7 @@ use super::text::TextModel;
 use crate::ids::SequenceId;
 use crate::sampling::{DrawKey, TokenCounts, adjustments};
 use crate::scheduler::{NewSequence, Plan, Scheduler, SchedulerConfig};
-use crate::sequence::{AbortReason, Sequence, SequenceState};
+use crate::sequence::AbortReason;
 use crate::{Error, Result};
 
 /// How often a step that failed with [`Fault::Retry`] is tried again before its sequences end.
@@ -301,8 +302,7 @@ impl Core {
             for sequence in reaped {
                 let Some((id, choice)) = self.by_sequence.remove(&sequence.id()) else { continue };
                 let Some(live) = self.requests.get_mut(&id) else { continue };
-                live.sequences.remove(&sequence.id());
-                end_sequence(live, choice, &sequence, now);
+                live.end_sequence(choice, &sequence, now);
                 requests.insert(id);
                 if live.failure.is_some() {
                     for &other in &live.sequences {
@@ -334,46 +334,6 @@ fn new_sequence(tokens: Vec<crate::ids::TokenId>, options: RequestOptions, now: 
         // Rounded up: a deadline is never early.
         deadline_ms: options.timeout_ms.map(|timeout| (now + timeout).ceil() as u64),
         ..NewSequence::default()
-    }
-}
-
-/// Notes how one of a request's sequences ended.
-fn end_sequence(live: &mut Live, choice: u32, sequence: &Sequence, now: f64) {
-    live.cached_tokens = live.cached_tokens.max(sequence.cached_tokens());
-    match sequence.state() {
-        SequenceState::Finished(reason) => {
-            if let Work::Generate(generation) = &mut live.work
-                && let Some(choice) = generation.choices.get_mut(&choice)
-            {
-                choice.end(reason);
-            }
-        }
-        SequenceState::Aborted(reason) => {
-            let waited = (now - live.times.submitted).max(0.0).round();
-            live.failure.get_or_insert_with(|| abort_error(reason, waited));
-        }
-        SequenceState::Waiting | SequenceState::Prefilling | SequenceState::Decoding | SequenceState::Preempted(_) => {}
-    }
-}
-
-/// The error of a request that its caller ended.
-pub fn cancelled() -> Error {
-    Error::new("request.cancelled", "the request was cancelled")
-}
-
-/// The error of requests that outlive their engine.
-pub fn disposed() -> Error {
-    Error::new("engine.disposed", "the engine was disposed of")
-}
-
-fn abort_error(reason: AbortReason, waited: f64) -> Error {
-    match reason {
-        AbortReason::Cancelled => cancelled(),
-        AbortReason::Deadline => {
-            Error::new("request.deadline", "the request's timeout passed").with("elapsed_ms", waited)
-        }
-        AbortReason::Disposed => disposed(),
-        AbortReason::Failed(code) => Error::new(code, "the request cannot go on"),
     }
 }
 

@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::core::{Core, cancelled, shared_sink};
+use super::core::{Core, shared_sink};
+use super::ends::cancelled;
 use super::event::RequestId;
 use super::executor::Executor;
 use super::host::Host;

@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::choice::GrowingChoice;
+use super::ends::aborted;
 use super::event::{Event, GenerateResult, PromptTokensDetails, ScoreResult, Timings, TokenLogprob, Usage};
 use super::executor::Scored;
 use super::sink::EventSink;
 use crate::Error;
 use crate::ids::{SequenceId, TokenId};
 use crate::sampling::SamplingParams;
+use crate::sequence::{Sequence, SequenceState};
 
 /// Shared with the outbox, which alone borrows it mutably, one event at a time.
 pub type SharedSink = Rc<RefCell<dyn EventSink>>;
@@ -105,6 +107,30 @@ impl Scoring {
 }
 
 impl Live {
+    /// Notes how one of the sequences ended.
+    pub fn end_sequence(&mut self, choice: u32, sequence: &Sequence, now: f64) {
+        self.sequences.remove(&sequence.id());
+        self.cached_tokens = self.cached_tokens.max(sequence.cached_tokens());
+        match sequence.state() {
+            SequenceState::Finished(reason) => {
+                if let Work::Generate(generation) = &mut self.work
+                    && let Some(choice) = generation.choices.get_mut(&choice)
+                {
+                    choice.end(reason);
+                }
+            }
+            SequenceState::Aborted(reason) => {
+                let elapsed = (now - self.times.submitted).max(0.0).round();
+                self.failure.get_or_insert_with(|| aborted(reason, elapsed));
+            }
+            // Only ended sequences are reaped.
+            SequenceState::Waiting
+            | SequenceState::Prefilling
+            | SequenceState::Decoding
+            | SequenceState::Preempted(_) => {}
+        }
+    }
+
     /// The last event of a request whose sequences have all ended.
     pub fn finish(self, now: f64) -> Event {
         if let Some(error) = self.failure {

@@ -6,6 +6,7 @@
 mod choice;
 mod conversation;
 mod core;
+mod ends;
 #[allow(clippy::module_inception)] // The room's main type has the room's name.
 mod engine;
 mod event;

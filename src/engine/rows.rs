@@ -115,3 +115,84 @@ impl<'a> CandidateDraws<'a> {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ids::TokenId;
+    use crate::sampling::{DrawKey, Readback, SamplingParams};
+
+    const LAYOUT: Layout = Layout { vocab: 300, chunk: 64, best: 4 };
+
+    fn request(params: SamplingParams, draws: u32) -> SampleRequest {
+        let draws = (0..draws).map(|choice| DrawKey { seed: 11, choice, index: 3 }).collect();
+        SampleRequest { row: 0, params: Rc::new(params), adjustments: Vec::new(), draws }
+    }
+
+    /// What a device keeps of a row, as `Layout` says.
+    fn records(row: &[f32], temperature: f32) -> CandidateRow {
+        let mut words = Vec::new();
+        for (c, chunk) in row.chunks(LAYOUT.chunk).enumerate() {
+            let max = chunk.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let sum = |t: f32| chunk.iter().map(|l| ((l - max) / t).exp()).sum::<f32>().to_bits();
+            words.extend([max.to_bits(), sum(1.0), (max / temperature).to_bits(), sum(temperature)]);
+            let mut order: Vec<usize> = (0..chunk.len()).collect();
+            order.sort_by(|&a, &b| chunk[b].total_cmp(&chunk[a]).then(a.cmp(&b)));
+            order.truncate(LAYOUT.best);
+            words.extend(order.iter().flat_map(|&i| [(c * LAYOUT.chunk + i) as u32, chunk[i].to_bits()]));
+        }
+        CandidateRow::parse(&words, LAYOUT, false).unwrap()
+    }
+
+    fn tokens(result: RowResult) -> Vec<TokenId> {
+        match result {
+            RowResult::Tokens(sampled) => sampled.into_iter().map(|s| s.token).collect(),
+            RowResult::Failed(error) => panic!("{error}"),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn candidates_lead_to_the_tokens_of_whole_rows(
+            row in prop::collection::vec(-6.0f32..6.0, LAYOUT.vocab), temperature in 0.2f32..3.0, top_p in 0.3f64..=1.0, draws in 1u32..9,
+        ) {
+            let request = request(SamplingParams { temperature, top_p, ..SamplingParams::default() }, draws);
+            prop_assert_eq!(request.needs(), Readback::Candidates);
+            let mut open = CandidateDraws::new(&request, records(&row, temperature), LAYOUT).unwrap();
+            let mut reads = 0;
+            while let Some(wanted) = open.wanted() {
+                match wanted {
+                    Wanted::Chunk(c) => open.supply_chunk(c, row.chunks(LAYOUT.chunk).nth(c).unwrap()).unwrap(),
+                    Wanted::Row => open.supply_row(&row).unwrap(),
+                }
+                reads += 1;
+            }
+            prop_assert!(reads <= row.chunks(LAYOUT.chunk).count(), "each chunk is read once at most");
+            prop_assert_eq!(tokens(open.finish()), tokens(sample_full_row(&request, &row, LAYOUT)));
+        }
+    }
+
+    #[test]
+    fn a_greedy_record_serves_every_draw() {
+        let request = request(SamplingParams { temperature: 0.0, ..SamplingParams::default() }, 3);
+        let record = [42, 2.0f32.to_bits(), 2.0f32.to_bits(), 1.5f32.to_bits()];
+        assert_eq!(tokens(sample_greedy_record(&request, record, LAYOUT)), [TokenId(42); 3]);
+        let nan = [42, f32::NAN.to_bits(), f32::NAN.to_bits(), f32::NAN.to_bits()];
+        assert!(
+            matches!(sample_greedy_record(&request, nan, LAYOUT), RowResult::Failed(e) if e.code == "model.non_finite")
+        );
+    }
+
+    #[test]
+    fn a_draw_that_was_not_decided_fails_the_row() {
+        let flat = vec![0.0; LAYOUT.vocab];
+        let request = request(SamplingParams::default(), 8);
+        let open = CandidateDraws::new(&request, records(&flat, 1.0), LAYOUT).unwrap();
+        assert!(open.wanted().is_some(), "of 300 equal tokens the records show 20");
+        assert!(matches!(open.finish(), RowResult::Failed(e) if e.code == "engine.bad_step"));
+    }
+}

@@ -6,7 +6,8 @@ use std::task::{Context, Poll, Waker};
 
 use futures_channel::oneshot;
 
-use super::core::{Core, disposed};
+use super::core::Core;
+use super::ends::disposed;
 use super::host::Host;
 use crate::Error;
 use crate::chat::LocalTime;

@@ -207,6 +207,15 @@ fn a_collision_is_no_hit_and_neither_is_a_child_of_another_parent() {
 }
 
 #[test]
+fn the_same_hashes_under_another_adapter_are_no_hit() {
+    let mut kv = KvManager::new(4, 4);
+    let all = tokens(0..8);
+    filled(&mut kv, &all, 4);
+    assert_eq!(kv.find_prefix(0, &all, &hashes(&all, 4), 2).len(), 2);
+    assert_eq!(kv.find_prefix(1, &all, &hashes(&all, 4), 2).len(), 0);
+}
+
+#[test]
 fn contents_of_a_failed_sequence_are_out_of_reach_with_all_that_followed_them() {
     let mut kv = KvManager::new(16, 4);
     let all = tokens(0..16);

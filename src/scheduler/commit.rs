@@ -11,10 +11,10 @@ impl Scheduler {
     /// the one in flight changes nothing. For each entry the order is: prefill, fork, tokens.
     pub fn commit(&mut self, plan: Plan, outcome: StepOutcome, sink: &mut dyn TokenSink) -> Effects {
         let mut effects = Effects::default();
-        if self.take_flight(plan.id).is_none() {
+        let Some(flight) = self.take_flight(plan.id) else {
             effects.dropped = plan.entries.len();
             return effects;
-        }
+        };
         let ended_before = self.ended_order.len();
         let mut finishes = Vec::new();
         let mut drawn = outcome.tokens.as_slice();
@@ -37,6 +37,10 @@ impl Scheduler {
                 Some(code) => self.fail(entry.sequence, code),
                 None => self.commit_entry(entry, tokens, sink, &mut effects, &mut finishes),
             }
+        }
+        if effects.dropped > 0 || plan.entries.len() != flight.sequences.len() {
+            // An entry that did not come back as it went out: what it reserved is given up.
+            self.undo(flight);
         }
         self.stats.steps += 1;
         effects.ended = self.ended_order.get(ended_before..).unwrap_or_default().to_vec();

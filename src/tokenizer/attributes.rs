@@ -189,17 +189,18 @@ impl Kinds {
         let ends = |kinds: &Self, text: &str| id_of(text).filter(|id| kinds.end_of_generation.contains(id));
         let has = |kinds: &Self, text: &str| ends(kinds, text).is_some();
         let calls = has(self, "<|call|>") || has(self, "<|calls|>");
-        if calls && (has(self, "<|return|>") || has(self, "<|flush|>")) {
-            if let Some(id) = ends(self, "<|end|>") {
-                self.end_of_generation.remove(&id);
-                self.update(id, |a| *a = Attributes::USER_DEFINED);
-            }
+        if calls
+            && (has(self, "<|return|>") || has(self, "<|flush|>"))
+            && let Some(id) = ends(self, "<|end|>")
+        {
+            self.end_of_generation.remove(&id);
+            self.update(id, |a| *a = Attributes::USER_DEFINED);
         }
-        if has(self, "<|tool_response>") {
-            if let Some(id) = ends(self, "</s>") {
-                self.end_of_generation.remove(&id);
-                self.update(id, |a| *a = Attributes::NORMAL);
-            }
+        if has(self, "<|tool_response>")
+            && let Some(id) = ends(self, "</s>")
+        {
+            self.end_of_generation.remove(&id);
+            self.update(id, |a| *a = Attributes::NORMAL);
         }
     }
 }

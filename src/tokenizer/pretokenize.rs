@@ -59,7 +59,9 @@ impl PreTokenizerSpec {
             _ => {
                 return Err(Error::new(
                     "tokenizer.unknown_pre",
-                    format!("The pre-tokenizer '{name}' isn't one this engine knows; guessing would give wrong tokens."),
+                    format!(
+                        "The pre-tokenizer '{name}' isn't one this engine knows; guessing would give wrong tokens."
+                    ),
                 )
                 .with("key", "tokenizer.ggml.pre")
                 .with("got", name));

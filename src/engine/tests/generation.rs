@@ -151,6 +151,9 @@ fn logprobs_come_with_events_and_result() {
     }
     let none = bench.run(r#"{"prompt":"abc","max_tokens":2,"logprobs":0}"#);
     assert!(none.tokens().iter().all(|t| t.logprob.is_some() && t.top.as_deref() == Some(&[])));
+    let several = bench.run(r#"{"prompt":"abc","max_tokens":3,"n":3,"logprobs":1}"#);
+    assert!(several.tokens().len() == 9 && several.tokens().iter().all(|t| t.logprob.is_some()));
+    several.result();
     let chat_form = bench.run(r#"{"prompt":"abc","max_tokens":2,"logprobs":true,"top_logprobs":2}"#);
     assert!(chat_form.tokens().iter().all(|t| t.top.as_ref().unwrap().len() == 2));
 }

@@ -76,7 +76,6 @@ pub(super) fn embed(table: CubeTensor, meta: CubeTensor, out: CubeTensor, p: &Em
     let client = &out.client;
     let (tokens, rows, row_start, ids) = (p.tokens as u32, p.rows as u32, p.row_start as u32, p.ids_offset as u32);
     let (table, meta) = (launch::buffer(&table, 1), launch::buffer(&meta, 1));
-    launch::count_weight_bytes(p.tokens * l.row_words(p.width) * 4);
     let dim = CubeDim::new_1d(64);
     if l.fits(p.width) {
         let row_parts = l.row_parts(p.width);

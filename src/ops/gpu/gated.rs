@@ -1,7 +1,6 @@
 //! `act(gate) * up` where both halves were computed before: one invocation a value.
 use burn::backend::DType;
 use burn::backend::wgpu::CubeTensor;
-use burn::tensor::Shape;
 use cubecl::prelude::*;
 
 use super::launch::{self, launch};
@@ -18,7 +17,7 @@ fn gated_values(x: &[f32], out: &mut [f32], len: u32, f: u32, #[comptime] activa
 }
 
 pub(super) fn gated(x: CubeTensor, p: &GatedProblem) -> CubeTensor {
-    let out = launch::empty(&x, Shape::new([p.tokens, p.f]), DType::F32);
+    let out = launch::empty(&x, p.tokens * p.f, DType::F32);
     let len = p.tokens * p.f;
     if len > 0 {
         let (grid, dim) = (launch::grid(len.div_ceil(64)), CubeDim::new_1d(64));

@@ -19,7 +19,7 @@ pub fn take_dispatches() -> u64 {
     DISPATCHES.take()
 }
 
-/// Bytes of weights that this thread's launches read since the last call (each tile of rows reads them once).
+/// Bytes of weight matrices that this thread's products read since the last call: each tile of rows reads them once.
 pub fn take_weight_bytes() -> u64 {
     WEIGHT_BYTES.take()
 }
@@ -61,10 +61,10 @@ pub(super) fn buffer(t: &CubeTensor, vector: usize) -> BufferArg {
     unsafe { BufferArg::from_raw_parts(t.handle.clone(), len(t) / vector) }
 }
 
-/// An uninitialized tensor on `like`'s device.
-pub(super) fn empty(like: &CubeTensor, shape: Shape, dtype: DType) -> CubeTensor {
-    let bytes = shape.num_elements() * 4;
-    CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, like.client.empty(bytes), dtype)
+/// An uninitialized flat tensor on `like`'s device.
+pub(super) fn empty(like: &CubeTensor, len: usize, dtype: DType) -> CubeTensor {
+    let handle = like.client.empty(len * 4);
+    CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), Shape::new([len]), handle, dtype)
 }
 
 /// Launches a kernel without CubeCL's bounds checks.

@@ -3,7 +3,6 @@
 //! Order and NaN are decided on bits: a float's total order as unsigned integers, which no compiler may assume away.
 use burn::backend::DType;
 use burn::backend::wgpu::CubeTensor;
-use burn::tensor::Shape;
 use cubecl::prelude::*;
 
 use super::launch::{self, launch};
@@ -163,7 +162,7 @@ pub(super) fn adjust_logits(logits: CubeTensor, entries: CubeTensor, p: &AdjustP
 
 pub(super) fn candidates(logits: CubeTensor, temperatures: CubeTensor, p: &CandidatesProblem) -> CubeTensor {
     let chunks = p.num_chunks();
-    let out = launch::empty(&logits, Shape::new([p.rows * chunks * CHUNK_WORDS]), DType::U32);
+    let out = launch::empty(&logits, p.rows * chunks * CHUNK_WORDS, DType::U32);
     if p.rows * chunks > 0 {
         let (grid, dim) = (launch::grid((p.rows * chunks).div_ceil(32)), CubeDim::new_1d(32));
         let (from, temperatures) = (launch::buffer(&logits, 1), launch::buffer(&temperatures, 1));
@@ -174,7 +173,7 @@ pub(super) fn candidates(logits: CubeTensor, temperatures: CubeTensor, p: &Candi
 }
 
 pub(super) fn greedy(candidates: CubeTensor, p: &CandidatesProblem) -> CubeTensor {
-    let out = launch::empty(&candidates, Shape::new([p.rows * 4]), DType::U32);
+    let out = launch::empty(&candidates, p.rows * 4, DType::U32);
     if p.rows > 0 {
         let (grid, dim) = (launch::grid(p.rows.div_ceil(32)), CubeDim::new_1d(32));
         let (from, to) = (launch::buffer(&candidates, 1), launch::buffer(&out, 1));

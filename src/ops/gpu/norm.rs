@@ -1,7 +1,6 @@
 //! RMS norm of chosen rows: one workgroup a row, one barrier, the lanes' sums added in order by every lane.
 use burn::backend::DType;
 use burn::backend::wgpu::CubeTensor;
-use burn::tensor::Shape;
 use cubecl::prelude::*;
 
 use super::launch::{self, launch};
@@ -47,7 +46,7 @@ fn rms_norm_rows(
 }
 
 pub(super) fn rms_norm(x: CubeTensor, weight: CubeTensor, meta: CubeTensor, p: &NormProblem) -> CubeTensor {
-    let out = launch::empty(&x, Shape::new([p.rows, p.width]), DType::F32);
+    let out = launch::empty(&x, p.rows * p.width, DType::F32);
     if p.rows > 0 {
         let (dim, gather) = (CubeDim::new_1d(LANES), p.gather.unwrap_or(0) as u32);
         let (rows, width, gathered) = (p.rows as u32, p.width as u32, p.gather.is_some());

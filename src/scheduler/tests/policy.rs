@@ -237,6 +237,50 @@ fn a_higher_priority_displaces_a_lower_one_but_never_the_head() {
 }
 
 #[test]
+fn a_higher_priority_does_not_displace_one_that_has_aged_past_it() {
+    let mut driver = Driver::new(SchedulerConfig { max_running: 2, ageing_ms: 100, ..config() });
+    long_with(&mut driver, 4, 12, 1, |new| new.priority = 5);
+    let old = long(&mut driver, 4, 12, 1);
+    driver.step();
+    driver.now = 1000;
+    let newer = long_with(&mut driver, 4, 6, 1, |new| new.priority = 1);
+    driver.step();
+    assert_eq!(driver.scheduler.sequence(newer).unwrap().state(), SequenceState::Waiting);
+    assert_eq!(driver.scheduler.sequence(old).unwrap().state(), SequenceState::Decoding);
+    driver.finish();
+}
+
+#[test]
+fn the_last_gives_up_its_own_blocks_when_it_needs_one() {
+    let mut driver = Driver::new(SchedulerConfig { num_blocks: 5, ..config() });
+    let first = long(&mut driver, 9, 3, 1);
+    let last = long(&mut driver, 8, 4, 1);
+    driver.step();
+    assert_eq!(driver.scheduler.stats().blocks_held, 5);
+    driver.step();
+    let state = driver.scheduler.sequence(last).unwrap().state();
+    assert_eq!(state, SequenceState::Preempted(PreemptReason::OutOfBlocks));
+    assert_eq!(driver.scheduler.sequence(first).unwrap().generated().len(), 2);
+    driver.finish();
+}
+
+#[test]
+fn children_of_a_paused_sequence_are_born_paused() {
+    let mut driver = Driver::new(config());
+    let id = long(&mut driver, 6, 5, 3);
+    let plan = driver.plan().unwrap();
+    let (outcome, rows) = driver.execute(&plan);
+    driver.scheduler.set_paused(id, true);
+    driver.commit(plan, outcome, &rows);
+    assert_eq!(driver.scheduler.stats().decoding, 3);
+    assert!(!driver.step());
+    for id in driver.live() {
+        driver.scheduler.set_paused(id, false);
+    }
+    driver.finish();
+}
+
+#[test]
 fn an_admission_leaves_the_watermark_free_unless_nothing_runs() {
     let mut driver = Driver::new(SchedulerConfig { num_blocks: 8, watermark_blocks: 3, ..config() });
     let first = long(&mut driver, 8, 8, 1);

@@ -388,6 +388,21 @@ fn a_device_lost_while_the_executor_works_leaves_a_stale_plan() {
 }
 
 #[test]
+fn an_admission_that_was_undone_does_not_count_as_the_first() {
+    let mut driver = Driver::new(config());
+    driver.submit(new(14, 3, 0), 1).unwrap();
+    driver.finish();
+    let again = driver.submit(new(14, 3, 0), 1).unwrap();
+    let plan = driver.plan().unwrap();
+    assert_eq!(plan.entries[0].start, 12);
+    driver.scheduler.device_lost();
+    driver.machine.lose();
+    driver.finish();
+    assert_eq!(driver.outputs[&again].cached_tokens, 0, "it computed all of its prompt");
+    assert_eq!(driver.scheduler.stats().prefix_hits, 0);
+}
+
+#[test]
 fn a_short_outcome_ends_the_requests_it_is_short_of() {
     let mut driver = Driver::new(config());
     let first = long(&mut driver, 6, 5, 1);

@@ -72,6 +72,10 @@ pub fn vocabulary_of(file: &[u8]) -> Vocabulary {
 /// Replaces string `at`, or adds it at the end.
 pub fn replaced(strings: &StrArray, at: usize, text: &[u8]) -> StrArray {
     let mut list: Vec<&[u8]> = strings.iter().collect();
-    if at < list.len() { list[at] = text } else { list.push(text) }
+    if at < list.len() {
+        list[at] = text
+    } else {
+        list.push(text)
+    }
     list.into_iter().collect()
 }

@@ -117,7 +117,10 @@ fn bad_vocabularies_are_refused_by_name() {
     assert_eq!(bad(|v| v.merges = replaced(&v.merges, 3, b"nospace"), bpe), "tokenizer.bad_merge");
     assert_eq!(bad(|v| v.merges = replaced(&v.merges, 3, b""), bpe), "tokenizer.bad_merge");
     assert_eq!(bad(|v| v.merges = replaced(&v.merges, 3, b"\xff a"), bpe), "tokenizer.bad_merge");
-    assert_eq!(bad(|v| v.merges = replaced(&v.merges, 3, &format!("a {}", "b".repeat(500)).into_bytes()), bpe), "tokenizer.bad_merge");
+    assert_eq!(
+        bad(|v| v.merges = replaced(&v.merges, 3, &format!("a {}", "b".repeat(500)).into_bytes()), bpe),
+        "tokenizer.bad_merge"
+    );
     assert_eq!(bad(|v| v.merges = replaced(&v.merges, 3, b"z q"), bpe), "tokenizer.bad_merge");
     assert_eq!(bad(|v| (v.add_bos, v.ids.bos) = (Some(true), None), bpe), "tokenizer.no_special_id");
     let spm = "tiny-gemma3-f16.gguf";

@@ -6,7 +6,6 @@ mod workgroup;
 
 use burn::backend::DType;
 use burn::backend::wgpu::CubeTensor;
-use burn::tensor::Shape;
 use cubecl::prelude::*;
 
 use super::launch::{self, launch};
@@ -60,7 +59,7 @@ fn finish_score(dot: f32, s: &Sizes) -> f32 {
 }
 
 pub(super) fn attention(qkv: CubeTensor, kv: CubeTensor, meta: CubeTensor, p: &AttentionProblem) -> CubeTensor {
-    let out = launch::empty(&qkv, Shape::new([p.tokens, p.num_heads * p.head_dim]), DType::F32);
+    let out = launch::empty(&qkv, p.tokens * p.num_heads * p.head_dim, DType::F32);
     let len = p.tokens * p.num_heads;
     if len == 0 {
         return out;

@@ -9,7 +9,6 @@ mod workgroup;
 
 use burn::backend::DType;
 use burn::backend::wgpu::CubeTensor;
-use burn::tensor::Shape;
 use cubecl::prelude::*;
 
 use super::launch::{self, launch};
@@ -67,7 +66,7 @@ pub(super) fn matmul(x: CubeTensor, w: CubeTensor, out: CubeTensor, bias: CubeTe
 
 /// `gate_up` of the extension.
 pub(super) fn gate_up(x: CubeTensor, w: CubeTensor, p: &GateUpProblem) -> CubeTensor {
-    let out = launch::empty(&x, Shape::new([p.tokens, p.f]), DType::F32);
+    let out = launch::empty(&x, p.tokens * p.f, DType::F32);
     let product = Product {
         layout: Layout::of(p.ty),
         tokens: p.tokens,

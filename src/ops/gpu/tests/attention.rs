@@ -1,6 +1,6 @@
 //! Paged attention: against the reference, and equal bits for any chunking of a context.
 use burn::backend::Dispatch;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 
 use super::*;
 use crate::ops::FiresideOps;
@@ -51,11 +51,11 @@ impl Cache {
         (meta, p)
     }
 
-    fn run(&self, kv: &Tensor<1>, qkv: &[f32], tokens: &[(usize, usize)], variant: Variant, device: &Device) -> Vec<f32> {
+    fn run(&self, kv: &Tensor<1>, qkv: &[f32], tokens: &[(usize, usize)], variant: Variant, device: &Backend) -> Vec<f32> {
         let (meta, p) = self.step(tokens, variant);
         let qkv = floats(qkv, device).into_dispatch();
         let out = Dispatch::attention(qkv, kv.clone().into_dispatch(), words(&meta, device).into_dispatch(), p);
-        read(Tensor::<2>::from_dispatch(out))
+        read(Tensor::<1>::from_dispatch(out))
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use burn::backend::wgpu::{CubeTensor, KernelSource, SourceKernel, SourceTemplate};
 use burn::backend::{Dispatch, Wgpu};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use cubecl::prelude::*;
 use cubecl::server::{KernelArguments, MetadataBindingInfo};
 
@@ -66,7 +66,7 @@ fn time(out: &Tensor<1>, mut call: impl FnMut()) -> f64 {
     best
 }
 
-fn products(ty: GgmlType, body: Option<&'static str>, tokens: usize, k: usize, n: usize, device: &Device) {
+fn products(ty: GgmlType, body: Option<&'static str>, tokens: usize, k: usize, n: usize, device: &Backend) {
     let mut random = Random(41);
     let w = words(&packed(ty, k, &weights(ty, n, k, &mut random)), device);
     let (x, out) = (floats(&random.floats(tokens * k), device), floats(&vec![0.0; tokens * n], device));

@@ -2,20 +2,20 @@
 use std::path::Path;
 
 use burn::backend::Dispatch;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 
 use super::*;
 use crate::ops::FiresideOps;
 use crate::ops::embed::{EmbedProblem, embed_reference};
 
 /// Dequantizes all rows of `bytes` on the GPU.
-fn dequantize(ty: GgmlType, rows: usize, k: usize, bytes: &[u8], device: &Device) -> Vec<f32> {
+fn dequantize(ty: GgmlType, rows: usize, k: usize, bytes: &[u8], device: &Backend) -> Vec<f32> {
     let ids: Vec<u32> = (0..rows as u32).collect();
     let p = EmbedProblem { ty, tokens: rows, width: k, row_start: 0, rows, ids_offset: 0, scale: 1.0 };
     run(&packed(ty, k, bytes), &ids, vec![0.0; rows * k], p, device)
 }
 
-fn run(table: &[u32], meta: &[u32], out: Vec<f32>, p: EmbedProblem, device: &Device) -> Vec<f32> {
+fn run(table: &[u32], meta: &[u32], out: Vec<f32>, p: EmbedProblem, device: &Backend) -> Vec<f32> {
     let (table, meta) = (words(table, device).into_dispatch(), words(meta, device).into_dispatch());
     read(Tensor::<1>::from_dispatch(Dispatch::embed(table, meta, floats(&out, device).into_dispatch(), p)))
 }

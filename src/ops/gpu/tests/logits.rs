@@ -1,6 +1,6 @@
 //! Penalties, candidates and the greedy fold.
 use burn::backend::Dispatch;
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Int, Tensor};
 
 use super::*;
 use crate::ops::FiresideOps;
@@ -8,7 +8,7 @@ use crate::ops::logits::{
     AdjustProblem, CHUNK, CHUNK_WORDS, CandidatesProblem, adjust_reference, candidates_reference, greedy_reference,
 };
 
-fn candidates(logits: &[f32], temperatures: &[f32], p: CandidatesProblem, device: &Device) -> Tensor<1, Int> {
+fn candidates(logits: &[f32], temperatures: &[f32], p: CandidatesProblem, device: &Backend) -> Tensor<1, Int> {
     let (logits, temperatures) = (floats(logits, device), floats(temperatures, device));
     Tensor::from_dispatch(Dispatch::candidates(logits.into_dispatch(), temperatures.into_dispatch(), p))
 }

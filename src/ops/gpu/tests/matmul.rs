@@ -1,6 +1,6 @@
 //! Products: every type against the reference, and equal bits whatever the number of rows.
 use burn::backend::Dispatch;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 
 use super::*;
 use crate::ops::FiresideOps;
@@ -15,7 +15,7 @@ fn problem(ty: GgmlType, tokens: usize, k: usize, n: usize, variant: Variant) ->
 }
 
 /// x, w and out on the device, so that one upload of weights serves several products.
-fn product(x: &[f32], w: &Tensor<1, Int>, out: &[f32], bias: Option<&[f32]>, p: MatmulProblem, device: &Device) -> Vec<f32> {
+fn product(x: &[f32], w: &Tensor<1, Int>, out: &[f32], bias: Option<&[f32]>, p: MatmulProblem, device: &Backend) -> Vec<f32> {
     let x = floats(x, device);
     let bias = bias.map_or_else(|| x.clone(), |bias| floats(bias, device));
     let out = floats(out, device).into_dispatch();
@@ -141,7 +141,7 @@ fn gate_and_up_are_one_op() {
                 let run = |tokens: usize, x: &[f32]| {
                     let p = GateUpProblem { ty, tokens, k, f, activation, variant };
                     let x = floats(x, &device).into_dispatch();
-                    read(Tensor::<2>::from_dispatch(Dispatch::gate_up(x, w.clone().into_dispatch(), p)))
+                    read(Tensor::<1>::from_dispatch(Dispatch::gate_up(x, w.clone().into_dispatch(), p)))
                 };
                 let p = GateUpProblem { ty, tokens: 9, k, f, activation, variant };
                 let want = gate_up_reference(&x, &bytes, &p).unwrap();
@@ -162,7 +162,7 @@ fn gated_survives_large_values() {
         let gates = [0.0, 1.0, -1.0, 3.5, -30.0, 90.0, -90.0, 1e4, -1e4, 1e15];
         let x: Vec<f32> = gates.iter().flat_map(|&g| [g, -g, 2.0, 0.5]).collect();
         let p = GatedProblem { tokens: gates.len(), f: 2, activation };
-        let got = read(Tensor::<2>::from_dispatch(Dispatch::gated(floats(&x, &device).into_dispatch(), p)));
+        let got = read(Tensor::<1>::from_dispatch(Dispatch::gated(floats(&x, &device).into_dispatch(), p)));
         let want = gated_reference(&x, &p);
         let size: Vec<f32> = want.iter().map(|w| w.abs()).collect();
         assert_close(&got, &want, &size, &format!("{activation:?}"));

@@ -9,11 +9,9 @@ mod logits;
 mod matmul;
 mod small;
 
-use std::sync::OnceLock;
+use burn::tensor::{Int, Tensor};
 
-use burn::backend::DType;
-use burn::tensor::{Device, Int, Tensor, TensorData};
-
+use crate::backend::Backend;
 use crate::gguf::GgmlType;
 use crate::quant;
 
@@ -24,25 +22,23 @@ pub const TYPES: [GgmlType; 15] = {
 };
 
 /// The device, or None (said aloud) where there is none.
-pub fn device() -> Option<Device> {
-    static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
-    let device = DEVICE.get_or_init(|| {
-        let found = std::panic::catch_unwind(|| Device::wgpu_options().init().ok()).ok().flatten();
-        if found.is_none() {
-            assert!(std::env::var_os("FIRESIDE_REQUIRE_GPU").is_none(), "FIRESIDE_REQUIRE_GPU is set and no adapter was found");
-            eprintln!("SKIPPED: no WebGPU adapter; the GPU kernels are not tested");
+pub fn device() -> Option<Backend> {
+    match pollster::block_on(Backend::webgpu()) {
+        Ok(backend) => Some(backend),
+        Err(error) => {
+            assert!(std::env::var_os("FIRESIDE_REQUIRE_GPU").is_none(), "FIRESIDE_REQUIRE_GPU is set, but {error}");
+            eprintln!("SKIPPED: the GPU kernels are not tested: {error}");
+            None
         }
-        found
-    });
-    device.clone()
+    }
 }
 
-pub fn floats(values: &[f32], device: &Device) -> Tensor<1> {
-    Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), device)
+pub fn floats(values: &[f32], device: &Backend) -> Tensor<1> {
+    device.floats(values.to_vec())
 }
 
-pub fn words(values: &[u32], device: &Device) -> Tensor<1, Int> {
-    Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), (device, DType::U32))
+pub fn words(values: &[u32], device: &Backend) -> Tensor<1, Int> {
+    device.words(values.to_vec())
 }
 
 pub fn read<const D: usize>(t: Tensor<D>) -> Vec<f32> {

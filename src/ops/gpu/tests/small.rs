@@ -19,7 +19,7 @@ fn norm_follows_the_reference() {
         let want = rms_norm_reference(&x, &weight, &meta, &p);
         let (x, weight, meta) = (floats(&x, &device), floats(&weight, &device), words(&meta, &device));
         let out = Dispatch::rms_norm(x.into_dispatch(), weight.into_dispatch(), meta.into_dispatch(), p);
-        assert_close(&read(Tensor::<2>::from_dispatch(out)), &want, &[2.0], &format!("{p:?}"));
+        assert_close(&read(Tensor::<1>::from_dispatch(out)), &want, &[2.0], &format!("{p:?}"));
     }
 }
 
@@ -31,7 +31,7 @@ fn norm_of_a_row_ignores_its_neighbours() {
         let (x, w, meta) = (floats(x, &device), floats(&vec![1.5; width], &device), words(&[0], &device));
         let p = NormProblem { rows: x.dims()[0] / width, width, eps: 1e-6, gather: None };
         let out = Dispatch::rms_norm(x.into_dispatch(), w.into_dispatch(), meta.into_dispatch(), p);
-        read(Tensor::<2>::from_dispatch(out))
+        read(Tensor::<1>::from_dispatch(out))
     };
     let together = run(&x);
     let alone: Vec<f32> = x.chunks(width).flat_map(run).collect();
