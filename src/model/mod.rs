@@ -1,1 +1,18 @@
 //! A model: `ModelSpec`, the loader over a `ByteSource`, layers. Names ops, never a backend.
+//!
+//! `spec` reads metadata, `source` is where bytes come from, `loader` brings tensors to the device, `linear` holds
+//! weights, `transformer` runs the forward, `executor` fits it under the engine, `settings` sizes it, `open` puts all together.
+
+pub mod executor;
+pub mod linear;
+pub mod loader;
+pub mod open;
+pub mod settings;
+pub mod source;
+pub mod spec;
+pub mod transformer;
+
+pub use loader::load;
+pub use source::ByteSource;
+pub use spec::ModelSpec;
+pub use transformer::Transformer;

@@ -46,7 +46,8 @@ impl CandidatesProblem {
 }
 
 /// Scalar reference of `candidates`. `temperatures` is `[R]`, 0 meaning 1. Entries are ordered by logit descending, then
-/// token ascending; missing ones are (u32::MAX, -inf). A NaN in a chunk makes its sums NaN.
+/// token ascending; missing ones are (u32::MAX, -inf). A NaN in a chunk makes its sums NaN;
+/// a chunk that is masked throughout (-inf) has sums of 0.
 pub fn candidates_reference(logits: &[f32], temperatures: &[f32], p: &CandidatesProblem) -> Vec<u32> {
     let mut out = Vec::with_capacity(p.rows * p.num_chunks() * CHUNK_WORDS);
     for r in 0..p.rows {
@@ -54,8 +55,9 @@ pub fn candidates_reference(logits: &[f32], temperatures: &[f32], p: &Candidates
         let temperature = if temperatures[r] > 0.0 { temperatures[r] } else { 1.0 };
         for (c, chunk) in row.chunks(CHUNK).enumerate() {
             let max = chunk.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let sum: f32 = chunk.iter().map(|&l| (l - max).exp()).sum();
-            let (max_t, sum_t): (f32, f32) = (max / temperature, chunk.iter().map(|&l| ((l - max) / temperature).exp()).sum());
+            let base = if max == f32::NEG_INFINITY { 0.0 } else { max };
+            let sum: f32 = chunk.iter().map(|&l| (l - base).exp()).sum();
+            let (max_t, sum_t): (f32, f32) = (max / temperature, chunk.iter().map(|&l| ((l - base) / temperature).exp()).sum());
             out.extend([max.to_bits(), sum.to_bits(), max_t.to_bits(), sum_t.to_bits()]);
             let mut order: Vec<usize> = (0..chunk.len()).collect();
             order.sort_by(|&a, &b| chunk[b].total_cmp(&chunk[a]).then(a.cmp(&b)));

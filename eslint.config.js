@@ -1,0 +1,31 @@
+/** Lint rules: typescript-eslint's strict type-checked set for the package, the plain recommended set for scripts and pages. */
+import js from "@eslint/js";
+import globals from "globals";
+import tseslint from "typescript-eslint";
+
+export default tseslint.config(
+  { ignores: ["pkg/", "target/", "node_modules/", "tests/contract/"] },
+  js.configs.recommended,
+  {
+    files: ["js/**/*.ts"],
+    extends: [tseslint.configs.strictTypeChecked, tseslint.configs.stylisticTypeChecked],
+    languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
+    rules: {
+      "no-eval": "error",
+      "no-new-func": "error",
+      eqeqeq: "error",
+      "max-lines": ["error", 600],
+      // The values come from callers who may not use TypeScript: checks that the types call needless are the point.
+      "@typescript-eslint/no-unnecessary-condition": "off",
+      "@typescript-eslint/only-throw-error": "off",
+      "@typescript-eslint/prefer-promise-reject-errors": "off",
+      "@typescript-eslint/unified-signatures": "off",
+      "@typescript-eslint/no-unused-vars": ["error", { argsIgnorePattern: "^_" }],
+    },
+  },
+  {
+    files: ["**/*.mjs", "www/**/*.js", "benches/**/*.js", "eslint.config.js"],
+    languageOptions: { ecmaVersion: 2024, sourceType: "module", globals: { ...globals.node, ...globals.browser } },
+    rules: { "no-eval": "error", "no-new-func": "error", eqeqeq: "error", "max-lines": ["error", 600] },
+  },
+);

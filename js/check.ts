@@ -1,0 +1,91 @@
+/** Small checkers for values from callers: each returns the value typed, or throws naming the field, what was expected and what came. */
+import { FiresideError } from "./errors.js";
+
+/** The two places that refuse: loading and requests. */
+export type Area = "load" | "request";
+
+/** Names what a value is, for messages: never the value itself when it may be long. */
+export function describe(value: unknown): string {
+  if (value === null) return "null";
+  if (typeof value === "number" || typeof value === "boolean") return String(value);
+  if (typeof value === "string") return value.length <= 40 ? JSON.stringify(value) : `a string of ${String(value.length)} characters`;
+  if (typeof value === "object") return value.constructor?.name ? `a value of type ${value.constructor.name}` : "an object";
+  return typeof value;
+}
+
+/** The error for a value of the wrong type or out of range. */
+export function invalid(area: Area, field: string, expected: string, value: unknown): FiresideError {
+  const got = describe(value);
+  return new FiresideError(`${area}.invalid`, `${field} must be ${expected}, not ${got}.`, { field, expected, got });
+}
+
+/** Refuses fields that are not known here: a misspelt option must not be silently without effect. */
+export function knownFields(area: Area, where: string, value: object, known: readonly string[]): void {
+  for (const field of Object.keys(value)) {
+    if (known.includes(field) || (value as Record<string, unknown>)[field] === undefined) continue;
+    const message = `${where} has no field ${JSON.stringify(field)} that this version supports.`;
+    throw new FiresideError(`${area}.unsupported`, message, { field, supported: [...known] });
+  }
+}
+
+/** True for null and undefined: both mean absent. */
+export function absent(value: unknown): value is null | undefined {
+  return value === null || value === undefined;
+}
+
+/** An object that is not an array. */
+export function record(area: Area, field: string, value: unknown): Record<string, unknown> {
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  throw invalid(area, field, "an object", value);
+}
+
+/** A whole number within bounds. */
+export function integer(area: Area, field: string, value: unknown, min: number, max = Number.MAX_SAFE_INTEGER): number {
+  if (typeof value === "number" && Number.isInteger(value) && value >= min && value <= max) return value;
+  const bounds = max === Number.MAX_SAFE_INTEGER ? `of at least ${String(min)}` : `from ${String(min)} to ${String(max)}`;
+  throw invalid(area, field, `a whole number ${bounds}`, value);
+}
+
+/** A finite number within bounds. */
+export function number(area: Area, field: string, value: unknown, min: number, max: number): number {
+  if (typeof value === "number" && Number.isFinite(value) && value >= min && value <= max) return value;
+  const bounds = Number.isFinite(max) ? `from ${String(min)} to ${String(max)}` : `of at least ${String(min)}`;
+  throw invalid(area, field, `a number ${bounds}`, value);
+}
+
+export function boolean(area: Area, field: string, value: unknown): boolean {
+  if (typeof value === "boolean") return value;
+  throw invalid(area, field, "true or false", value);
+}
+
+export function string(area: Area, field: string, value: unknown): string {
+  if (typeof value === "string") return value;
+  throw invalid(area, field, "a string", value);
+}
+
+export function oneOf<T extends string>(area: Area, field: string, value: unknown, choices: readonly T[]): T {
+  const found = choices.find((choice) => choice === value);
+  if (found !== undefined) return found;
+  throw invalid(area, field, `one of ${choices.join(", ")}`, value);
+}
+
+export function callback(area: Area, field: string, value: unknown): void {
+  if (typeof value !== "function") throw invalid(area, field, "a function", value);
+}
+
+export function signal(area: Area, field: string, value: unknown): AbortSignal {
+  if (typeof AbortSignal !== "undefined" && value instanceof AbortSignal) return value;
+  throw invalid(area, field, "an AbortSignal", value);
+}
+
+/** Token ids as the wasm side takes them. Whether the vocabulary has them is the engine's to say. */
+export function tokenIds(area: Area, field: string, value: unknown): Uint32Array {
+  if (value instanceof Uint32Array) return value.slice();
+  const list = value as ArrayLike<unknown> | null;
+  if (typeof list !== "object" || list === null || !Number.isSafeInteger(list.length) || list.length < 0) {
+    throw invalid(area, field, "an array of token ids", value);
+  }
+  const out = new Uint32Array(list.length);
+  for (let i = 0; i < list.length; i++) out[i] = integer(area, `${field}[${String(i)}]`, list[i], 0, 0xffff_ffff);
+  return out;
+}

@@ -1,0 +1,158 @@
+/** Checks what Engine.load was given and splits it: what stays in the page, and what goes to the engine. */
+import * as check from "./check.js";
+import { loadUnsupported } from "./errors.js";
+import type { WireLoadOptions, WireSource } from "./protocol.js";
+import type { LoadOptions, ModelSource } from "./types.js";
+
+const FIELDS = [
+  "backend",
+  "worker",
+  "precision",
+  "contextLength",
+  "kvCache",
+  "maxRunning",
+  "maxQueued",
+  "prefillChunk",
+  "prefixCache",
+  "cache",
+  "integrity",
+  "headers",
+  "threads",
+  "wasm",
+  "modelId",
+  "onProgress",
+  "onWarning",
+  "signal",
+] as const;
+const KV_FIELDS = ["blockSize", "blocks", "bytes", "dtype"] as const;
+
+/** Options once checked. */
+export interface CheckedLoad {
+  wire: WireLoadOptions;
+  worker: boolean | Worker;
+  wasm: string | URL | Response | WebAssembly.Module | null;
+  onProgress: LoadOptions["onProgress"];
+  onWarning: LoadOptions["onWarning"];
+  signal: AbortSignal | undefined;
+}
+
+/** Throws `load.invalid` for a wrong value and `load.unsupported` for what this version does not do. */
+export function checkLoadOptions(value: unknown): CheckedLoad {
+  const options = check.record("load", "options", value ?? {}) as LoadOptions;
+  check.knownFields("load", "LoadOptions", options, FIELDS);
+  refuseUnsupported(options);
+  const wire: WireLoadOptions = {};
+  if (!check.absent(options.backend)) {
+    wire.backend = check.oneOf("load", "backend", options.backend, ["auto", "webgpu", "cpu"]);
+  }
+  for (const field of ["contextLength", "maxRunning", "maxQueued", "prefillChunk"] as const) {
+    const count = options[field];
+    if (!check.absent(count)) wire[field] = check.integer("load", field, count, field === "maxQueued" ? 0 : 1, 0xffff_ffff);
+  }
+  if (!check.absent(options.kvCache)) wire.kvCache = checkKvCache(options.kvCache);
+  if (!check.absent(options.prefixCache)) wire.prefixCache = check.boolean("load", "prefixCache", options.prefixCache);
+  if (!check.absent(options.modelId)) wire.modelId = check.string("load", "modelId", options.modelId);
+  if (!check.absent(options.onProgress)) check.callback("load", "onProgress", options.onProgress);
+  if (!check.absent(options.onWarning)) check.callback("load", "onWarning", options.onWarning);
+  return {
+    wire,
+    worker: checkWorker(options.worker),
+    wasm: checkWasm(options.wasm),
+    onProgress: options.onProgress ?? undefined,
+    onWarning: options.onWarning ?? undefined,
+    signal: check.absent(options.signal) ? undefined : check.signal("load", "signal", options.signal),
+  };
+}
+
+function refuseUnsupported(options: LoadOptions): void {
+  if (!check.absent(options.precision) && check.oneOf("load", "precision", options.precision, ["exact", "fast"]) === "fast") {
+    throw loadUnsupported("precision \"fast\"", "this version computes exactly only");
+  }
+  if (!check.absent(options.cache) && check.oneOf("load", "cache", options.cache, ["opfs", "none"]) === "opfs") {
+    throw loadUnsupported("cache \"opfs\"", "this version does not keep weights between visits");
+  }
+  if (!check.absent(options.integrity)) {
+    throw loadUnsupported("integrity", "this version does not verify checksums");
+  }
+  if (!check.absent(options.threads) && check.integer("load", "threads", options.threads, 1, 1024) > 1) {
+    throw loadUnsupported("threads above 1", "this version's CPU backend has one thread");
+  }
+}
+
+function checkKvCache(value: unknown): NonNullable<WireLoadOptions["kvCache"]> {
+  const given = check.record("load", "kvCache", value) as NonNullable<LoadOptions["kvCache"]>;
+  check.knownFields("load", "kvCache", given, KV_FIELDS);
+  if (!check.absent(given.blocks) && !check.absent(given.bytes)) {
+    throw check.invalid("load", "kvCache", "given either bytes or blocks", "both");
+  }
+  const out: NonNullable<WireLoadOptions["kvCache"]> = {};
+  for (const field of ["blockSize", "blocks"] as const) {
+    const count = given[field];
+    if (!check.absent(count)) out[field] = check.integer("load", `kvCache.${field}`, count, 1, 0xffff_ffff);
+  }
+  if (!check.absent(given.bytes)) out.bytes = check.integer("load", "kvCache.bytes", given.bytes, 1);
+  if (!check.absent(given.dtype)) out.dtype = check.oneOf("load", "kvCache.dtype", given.dtype, ["f32", "f16", "q8_0"]);
+  return out;
+}
+
+function checkWorker(value: unknown): boolean | Worker {
+  if (check.absent(value)) return typeof Worker === "function";
+  if (typeof Worker === "function" && value instanceof Worker) return value;
+  const wanted = check.boolean("load", "worker", value);
+  if (wanted && typeof Worker !== "function") throw loadUnsupported("worker", "no Worker can be made here");
+  return wanted;
+}
+
+function checkWasm(value: unknown): CheckedLoad["wasm"] {
+  if (check.absent(value)) return null;
+  if (typeof value === "string" || value instanceof URL || value instanceof WebAssembly.Module) return value;
+  if (typeof Response === "function" && value instanceof Response) return value;
+  throw check.invalid("load", "wasm", "a URL, a Response or a WebAssembly.Module", value);
+}
+
+/** The page's URL that relative ones resolve against; absent outside a page or Worker. */
+export function baseUrl(): string | undefined {
+  if (typeof document !== "undefined") return document.baseURI;
+  return typeof location === "undefined" ? undefined : location.href;
+}
+
+/** A model source as it crosses the port. */
+export function checkSource(value: ModelSource, headers: unknown): WireSource {
+  const source = value as unknown;
+  if (Array.isArray(source)) {
+    const parts = source as unknown[];
+    if (parts.length === 1) return checkSource(parts[0] as ModelSource, headers);
+    if (parts.length === 0) throw check.invalid("load", "model", "one file at least", "an empty array");
+    throw loadUnsupported("a split model", "give the file as one part");
+  }
+  if (source instanceof Blob) {
+    if (!check.absent(headers)) throw check.invalid("load", "headers", "absent when the model is a Blob", headers);
+    return { blob: source };
+  }
+  if (typeof source === "string" || source instanceof URL) return { url: absolute(source), headers: checkHeaders(headers) };
+  if (typeof source === "object" && source !== null && "stored" in source) {
+    throw loadUnsupported("a stored model", "this version does not keep models");
+  }
+  throw check.invalid("load", "model", "a URL, a Blob or a File", source);
+}
+
+function absolute(url: string | URL): string {
+  try {
+    return new URL(url, baseUrl()).href;
+  } catch {
+    throw check.invalid("load", "model", "a valid URL", String(url));
+  }
+}
+
+function checkHeaders(value: unknown): Record<string, string> {
+  if (check.absent(value)) return {};
+  const headers = check.record("load", "headers", value);
+  return Object.fromEntries(
+    Object.entries(headers).map(([name, text]) => {
+      if (name.toLowerCase() === "range" || name.toLowerCase() === "if-range") {
+        throw check.invalid("load", "headers", "without Range and If-Range", name);
+      }
+      return [name, check.string("load", `headers[${JSON.stringify(name)}]`, text)];
+    }),
+  );
+}

@@ -1,0 +1,24 @@
+/** Running other programs: output passed through, or captured. */
+import { spawn, spawnSync } from "node:child_process";
+import { ROOT, buildEnv } from "./paths.mjs";
+import { UserError } from "./fail.mjs";
+
+/** Runs to the end with output on stderr (stdout belongs to the script's own result); throws when it fails. */
+export function run(command, args, { env = {}, cwd = ROOT, stdout = 2 } = {}) {
+  return new Promise((resolve, reject) => {
+    const child = spawn(command, args, { cwd, env: buildEnv(env), stdio: ["inherit", stdout, "inherit"] });
+    child.on("error", (cause) => {
+      reject(new UserError("setup.missing", `${command} could not be started: ${cause.message}`));
+    });
+    child.on("close", (status, signal) => {
+      if (status === 0) resolve();
+      else reject(new UserError("command.failed", `${command} ${args.join(" ")} ended with ${signal ?? `status ${status}`}`));
+    });
+  });
+}
+
+/** Stdout of a short command, or null when it is missing or fails. */
+export function output(command, args, { env = {} } = {}) {
+  const done = spawnSync(command, args, { cwd: ROOT, env: buildEnv(env), encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
+  return done.status === 0 ? done.stdout.trim() : null;
+}

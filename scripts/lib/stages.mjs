@@ -1,0 +1,89 @@
+/** The stages of `npm test`, in order: quick checks first, so that what is wrong shows early. */
+import fs from "node:fs";
+import path from "node:path";
+import { run } from "./exec.mjs";
+import { UserError } from "./fail.mjs";
+import { ROOT, which } from "./paths.mjs";
+import { build } from "./build.mjs";
+import { defaultModel } from "./model.mjs";
+import { setup, setupVulkan, vulkanEnv } from "./setup.mjs";
+
+const NATIVE = ["--features", "cpu,webgpu"];
+/** The package's own profile and features: one build of the dependencies serves both. */
+const WASM = ["--release", "--target", "wasm32-unknown-unknown", "--features", "cpu,webgpu,web"];
+/** Seconds that one wasm test may take. */
+const WASM_TEST_TIMEOUT = "600";
+
+/** A stage that could not do its work here, said aloud in the summary. */
+export class Skipped extends Error {}
+
+const cargo = (...args) => run("cargo", args);
+const script = (name, ...args) => run(process.execPath, [path.join(ROOT, "scripts", name), ...args]);
+const bin = (name, ...args) => run(process.execPath, [path.join(ROOT, "node_modules", name), ...args]);
+
+const mentions = (file, text) => fs.readFileSync(path.join(ROOT, file), "utf8").includes(text);
+
+/** Test targets with wasm tests: integration tests by where they say they run, and under Node the rooms' own unit tests. */
+function wasmTests(where) {
+  const inBrowser = (file) => mentions(file, "run_in_browser") || mentions(file, "run_in_dedicated_worker");
+  const targets = fs.readdirSync(path.join(ROOT, "tests"))
+    .filter((name) => name.endsWith(".rs") && mentions(`tests/${name}`, "wasm_bindgen_test"))
+    .filter((name) => inBrowser(`tests/${name}`) === (where === "browser"))
+    .flatMap((name) => ["--test", path.basename(name, ".rs")]);
+  if (where === "node") {
+    const sources = fs.readdirSync(path.join(ROOT, "src"), { recursive: true }).filter((name) => name.endsWith(".rs"));
+    if (sources.some((name) => mentions(`src/${name}`, "wasm_bindgen_test"))) targets.push("--lib");
+  }
+  if (targets.length === 0) throw new UserError("tests.missing", `there are no wasm tests for ${where}`);
+  return targets;
+}
+
+async function nativeGpu({ quick }) {
+  await setupVulkan();
+  const env = vulkanEnv();
+  if (!env && quick) throw new Skipped("no Vulkan driver: install mesa-vulkan-drivers, or Chromium");
+  if (!env) throw new UserError("setup.missing", "no Vulkan driver: install mesa-vulkan-drivers, or Chromium");
+  await run("cargo", ["test", ...NATIVE], { env });
+}
+
+function testFiles(folder) {
+  const files = fs.readdirSync(path.join(ROOT, folder)).filter((name) => name.endsWith(".test.mjs"));
+  if (files.length === 0) throw new UserError("tests.missing", `there are no tests in ${folder}`);
+  return files.sort().map((name) => path.join(ROOT, folder, name));
+}
+
+async function deny() {
+  if (!which("cargo-deny")) throw new Skipped("cargo-deny is not installed");
+  await cargo("deny", "--all-features", "check", "licenses", "bans", "sources");
+}
+
+/** `browser`: needs one, so `--quick` leaves it out. */
+export const STAGES = [
+  { name: "setup", work: ({ quick }) => setup({ browser: !quick, driver: !quick }) },
+  { name: "model", work: () => defaultModel() },
+  { name: "fmt", work: () => cargo("fmt", "--check") },
+  { name: "types", work: () => bin("typescript/bin/tsc", "--noEmit", "-p", "tsconfig.json") },
+  { name: "contract", work: () => bin("typescript/bin/tsc", "-p", "tsconfig.contract.json") },
+  { name: "eslint", work: () => bin("eslint/bin/eslint.js", ".", "--max-warnings", "0") },
+  { name: "docs", work: () => script("docs.mjs", "--check") },
+  { name: "js", work: () => run(process.execPath, ["--test", "--test-force-exit", ...testFiles("tests/js")]) },
+  { name: "clippy", work: () => cargo("clippy", "--all-targets", "--", "-D", "warnings") },
+  { name: "test", work: () => cargo("test") },
+  { name: "clippy-backends", work: () => cargo("clippy", "--all-targets", ...NATIVE, "--", "-D", "warnings") },
+  { name: "test-backends", work: nativeGpu },
+  { name: "rustdoc", work: () => run("cargo", ["doc", "--no-deps", ...NATIVE], { env: { RUSTDOCFLAGS: "-D warnings" } }) },
+  { name: "deny", work: deny },
+  { name: "build", work: () => build() },
+  { name: "size", work: () => script("size.mjs") },
+  { name: "clippy-wasm", work: () => cargo("clippy", ...WASM, "--", "-D", "warnings") },
+  { name: "wasm-node", work: () => cargo("test", ...WASM, ...wasmTests("node")) },
+  {
+    name: "wasm-browser",
+    browser: true,
+    work: () => {
+      const env = { CHROMEDRIVER: which("chromedriver") ?? "chromedriver", WASM_BINDGEN_TEST_TIMEOUT: WASM_TEST_TIMEOUT };
+      return run("cargo", ["test", ...WASM, ...wasmTests("browser")], { env });
+    },
+  },
+  { name: "browser", browser: true, work: () => run(process.execPath, ["--test", "--test-force-exit", "--test-concurrency=1", ...testFiles("tests/browser")]) },
+];

@@ -1,0 +1,7 @@
+//! The engine over a scripted executor: no model, no clock of its own, every await in the test's hand.
+mod generation;
+mod lifecycle;
+mod pressure;
+mod readers;
+mod requests;
+mod scoring;

@@ -1,0 +1,215 @@
+//! From a byte source and settings to a running engine: header, words, plan, device, self-test, weights, cache. The same
+//! for pages and native tests; errors come before weights are read wherever they can.
+use serde_json::{Map, Value, json};
+
+use crate::backend::{Backend, BackendKind};
+use crate::chat::ChatTemplate;
+use crate::engine::{AdapterInfo, Engine, EngineInfo, EngineParts, Host, KvInfo, MemoryInfo, RunLoop, TextModel, Warning};
+use crate::gguf::Gguf;
+use crate::model::executor::ModelExecutor;
+use crate::model::loader::{self, LoadPlan};
+use crate::model::settings::{BackendChoice, LoadSettings};
+use crate::model::source::ByteSource;
+use crate::model::transformer::{Checkpoint, KvCache, Transformer};
+use crate::ops::selftest::{self, Needs};
+use crate::tokenizer::{Tokenizer, Vocabulary};
+use crate::{Error, Result};
+
+/// Where loading stands (`LoadProgress.phase`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Kernels are checked (and compiled) on the device.
+    Selftest,
+    /// Tensors arrive on the device.
+    Upload,
+    /// Everything is there.
+    Ready,
+}
+
+/// Told how far each phase is: (phase, done, total).
+pub type OnPhase<'a> = &'a mut dyn FnMut(Phase, u64, u64);
+
+/// Loads a model. The engine is idle until the loop is run.
+///
+/// # Errors
+/// `gguf.*`, `tokenizer.*`, `model.*`, `load.*`, `memory.*`, `device.*` and those of the source.
+pub async fn open<C: Checkpoint, H: Host + 'static>(
+    source: &impl ByteSource,
+    settings: &LoadSettings,
+    checkpoint: C,
+    host: H,
+    on_phase: OnPhase<'_>,
+) -> Result<(Engine, RunLoop<ModelExecutor<C>, H>)> {
+    let gguf = loader::read_header(source).await?;
+    let plan = loader::plan(source, &gguf).await?;
+    let mut warnings = Vec::new();
+    let text = text_model(&gguf, &plan, &mut warnings)?;
+    let backend = choose(settings.backend, &gguf, &plan, settings, &mut warnings, on_phase).await?;
+    let config = settings.geometry(&plan.spec, &backend, fingerprint(&gguf, source.len()))?;
+
+    let weights =
+        loader::load(&backend, source, &gguf, &plan, &mut |done, total| on_phase(Phase::Upload, done, total)).await?;
+    let cache = KvCache::new(&backend, &plan.spec, config.block_size, config.num_blocks);
+    let memory = MemoryInfo { weight_bytes: weights.bytes(), kv_bytes: cache.bytes(), wasm_bytes: linear_memory_bytes() };
+    let info = EngineInfo {
+        model_id: model_id(&gguf, settings),
+        architecture: plan.spec.architecture.clone(),
+        parameters: plan.parameters,
+        quantization: main_type(&gguf),
+        context_length: config.context_length as u64,
+        layers: plan.spec.num_layers as u64,
+        vocab_size: plan.spec.vocab as u64,
+        backend: kind_name(&backend).to_owned(),
+        adapter: adapter_info(&backend),
+        threads: 1,
+        memory,
+        kv: KvInfo { block_size: config.block_size as u64, blocks: config.num_blocks as u64, dtype: "f32".to_owned() },
+        warnings,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let model = Transformer::new(backend, plan.spec, weights, cache);
+    on_phase(Phase::Ready, 1, 1);
+    Engine::new(EngineParts { info, text, scheduler: config }, ModelExecutor::new(model, checkpoint), host)
+}
+
+fn text_model(gguf: &Gguf, plan: &LoadPlan, warnings: &mut Vec<Warning>) -> Result<TextModel> {
+    let vocabulary = Vocabulary::from_metadata(&gguf.metadata)?;
+    let tokens = vocabulary.tokens.len();
+    if tokens > plan.spec.vocab {
+        return Err(Error::new("model.vocab_mismatch", "the vocabulary has more tokens than the embedding has rows")
+            .with("expected", plan.spec.vocab)
+            .with("got", tokens));
+    }
+    let template = vocabulary.chat_template.clone();
+    let tokenizer = Tokenizer::new(&vocabulary)?;
+    if tokenizer.pre_tokenizer_assumed() {
+        warnings.push(warning("tokenizer.pre_assumed", "the file names no pre-tokenizer; 'default' is used", json!({})));
+    }
+    let special = |id: Option<crate::ids::TokenId>| {
+        let bytes = id.and_then(|id| tokenizer.token_bytes(id, true)).unwrap_or_default();
+        String::from_utf8_lossy(bytes).into_owned()
+    };
+    let (bos, eos) = (special(tokenizer.bos()), special(tokenizer.eos()));
+    let template = match ChatTemplate::new(template.as_deref(), &bos, &eos) {
+        Ok(template) => template,
+        Err(error) => {
+            // Completion works without a template; the warning says why chat does not follow the file.
+            warnings.push(error.into());
+            ChatTemplate::new(None, &bos, &eos)?
+        }
+    };
+    if template.is_default() {
+        warnings.push(warning("chat.no_template", "the file has no usable chat template; ChatML is used", json!({})));
+    }
+    Ok(TextModel::new(tokenizer, template))
+}
+
+fn warning(code: &str, message: &str, details: Value) -> Warning {
+    let details = if let Value::Object(details) = details { details } else { Map::new() };
+    Warning { code: code.to_owned(), message: message.to_owned(), details }
+}
+
+/// The device to use: it must exist and its kernels must pass the self-test.
+async fn choose(
+    choice: BackendChoice,
+    gguf: &Gguf,
+    plan: &LoadPlan,
+    settings: &LoadSettings,
+    warnings: &mut Vec<Warning>,
+    on_phase: OnPhase<'_>,
+) -> Result<Backend> {
+    if choice == BackendChoice::Cpu {
+        return Backend::cpu();
+    }
+    let tried = match Backend::webgpu().await {
+        Ok(backend) if choice == BackendChoice::Auto && backend.is_software() => {
+            Err(Backend::unavailable("webgpu", "the only adapter is a software one, slower than the CPU backend"))
+        }
+        Ok(backend) => {
+            on_phase(Phase::Selftest, 0, 1);
+            let block_size = settings.kv_cache.block_size.unwrap_or(16).clamp(1, 1024);
+            let checked = selftest::run(&backend, &needs(gguf, plan, &backend, block_size)).await;
+            on_phase(Phase::Selftest, 1, 1);
+            checked.map(|_| backend)
+        }
+        Err(error) => Err(error),
+    };
+    match tried {
+        Err(error) if choice == BackendChoice::Auto => {
+            warnings.push(error.into());
+            Backend::cpu()
+        }
+        tried => tried,
+    }
+}
+
+fn needs(gguf: &Gguf, plan: &LoadPlan, backend: &Backend, block_size: usize) -> Needs {
+    let mut types = Vec::new();
+    for tensor in gguf.tensors.iter().filter(|t| t.shape.len() > 1) {
+        if !types.contains(&tensor.ty) {
+            types.push(tensor.ty);
+        }
+    }
+    Needs {
+        types,
+        num_heads: plan.spec.num_heads,
+        num_kv_heads: plan.spec.num_kv_heads,
+        head_dim: plan.spec.head_dim,
+        rope_dim: plan.spec.rope.dim,
+        interleaved: plan.spec.rope.interleaved,
+        block_size,
+        activation: plan.spec.activation,
+        variant: Transformer::variant_of(backend),
+    }
+}
+
+fn model_id(gguf: &Gguf, settings: &LoadSettings) -> String {
+    let named = || gguf.metadata.opt_str("general.name").ok().flatten().map(str::to_owned);
+    settings.model_id.clone().or_else(named).unwrap_or_else(|| "model".to_owned())
+}
+
+/// The type that most parameters have.
+fn main_type(gguf: &Gguf) -> String {
+    let mut counts = std::collections::BTreeMap::<&str, u64>::new();
+    for tensor in &gguf.tensors {
+        *counts.entry(tensor.ty.name()).or_default() += tensor.shape.iter().map(|&n| n as u64).product::<u64>();
+    }
+    counts.into_iter().max_by_key(|&(_, count)| count).map_or_else(String::new, |(name, _)| name.to_owned())
+}
+
+fn kind_name(backend: &Backend) -> &'static str {
+    match backend.kind() {
+        BackendKind::Webgpu => "webgpu",
+        BackendKind::Cpu => "cpu",
+    }
+}
+
+fn adapter_info(backend: &Backend) -> Option<AdapterInfo> {
+    backend.adapter().map(|a| AdapterInfo {
+        vendor: a.vendor.clone(),
+        architecture: a.architecture.clone(),
+        features: a.features.clone(),
+        fallback: a.fallback,
+    })
+}
+
+/// Identifies the weights for prefix sharing: size, names, extents (FNV-1a, Fowler, Noll and Vo).
+fn fingerprint(gguf: &Gguf, len: u64) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut eat = |bytes: &[u8]| bytes.iter().for_each(|b| hash = (hash ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
+    eat(&len.to_le_bytes());
+    for tensor in &gguf.tensors {
+        eat(tensor.name.as_bytes());
+        eat(&tensor.offset.to_le_bytes());
+    }
+    hash
+}
+
+/// Bytes of linear memory; 0 natively, where it has no meaning.
+pub fn linear_memory_bytes() -> u64 {
+    #[cfg(target_arch = "wasm32")]
+    return core::arch::wasm32::memory_size(0) as u64 * 65_536;
+    #[cfg(not(target_arch = "wasm32"))]
+    0
+}

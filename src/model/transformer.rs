@@ -1,0 +1,244 @@
+//! The forward of a decoder-only transformer over a mixed batch, with its paged KV cache. Families differ by spec only.
+use crate::backend::{Backend, Floats, Words};
+use crate::model::linear::Linear;
+use crate::model::spec::ModelSpec;
+use crate::ops::attention::AttentionProblem;
+use crate::ops::call;
+use crate::ops::matmul::Variant;
+use crate::ops::meta::{self, MetaLayout};
+use crate::ops::norm::NormProblem;
+use crate::ops::place::CopyBlocksProblem;
+use crate::ops::rope_kv::RopeKvProblem;
+use crate::scheduler::batch::BatchInput;
+
+/// Logit rows computed at once: bounds the `[R, V]` buffer.
+pub const LOGIT_ROWS: usize = 32;
+
+/// Weights of one layer.
+#[derive(Debug, Clone)]
+pub struct Layer {
+    /// `[E]`, before attention.
+    pub attn_norm: Floats,
+    /// `[(H + 2 KV) * D, E]`.
+    pub qkv: Linear,
+    /// `[E, H * D]`.
+    pub attn_output: Linear,
+    /// `[E]`, before the feed-forward.
+    pub ffn_norm: Floats,
+    /// `[2 F, E]`, gate rows then up rows.
+    pub gate_up: Linear,
+    /// `[E, F]`.
+    pub down: Linear,
+}
+
+/// All weights of a model.
+#[derive(Debug, Clone)]
+pub struct Weights {
+    /// `[V, E]`.
+    pub embedding: Linear,
+    /// L of them.
+    pub layers: Vec<Layer>,
+    /// `[E]`.
+    pub output_norm: Floats,
+    /// `[V, E]`; none when the embedding is the head.
+    pub head: Option<Linear>,
+}
+
+impl Weights {
+    /// The output projection.
+    pub fn head(&self) -> &Linear {
+        self.head.as_ref().unwrap_or(&self.embedding)
+    }
+
+    /// Bytes on the device, norms aside.
+    pub fn bytes(&self) -> u64 {
+        let layers = self.layers.iter().flat_map(|l| [&l.qkv, &l.attn_output, &l.gate_up, &l.down]);
+        layers.chain([&self.embedding]).chain(self.head.as_ref()).map(Linear::bytes).sum()
+    }
+}
+
+/// Paged KV of every layer: `[num_blocks][2][block_size][KV][D]` f32 each.
+#[derive(Debug)]
+pub struct KvCache {
+    layers: Vec<Floats>,
+    /// B.
+    pub block_size: usize,
+    /// N.
+    pub num_blocks: usize,
+    block_values: usize,
+}
+
+impl KvCache {
+    /// Allocates the cache.
+    pub fn new(backend: &Backend, spec: &ModelSpec, block_size: usize, num_blocks: usize) -> Self {
+        let block_values = spec.kv_values_per_token() * block_size;
+        let layers = (0..spec.num_layers).map(|_| backend.empty_floats(block_values * num_blocks)).collect();
+        Self { layers, block_size, num_blocks, block_values }
+    }
+
+    /// Bytes of all layers.
+    pub fn bytes(&self) -> u64 {
+        (self.layers.len() * self.block_values * self.num_blocks * 4) as u64
+    }
+
+    /// Takes a layer's tensor out, so that an op may change it in place.
+    fn take(&mut self, layer: usize, empty: &Floats) -> Floats {
+        std::mem::replace(&mut self.layers[layer], empty.clone())
+    }
+}
+
+/// A loaded model with its cache.
+#[derive(Debug)]
+pub struct Transformer {
+    /// Architecture.
+    pub spec: ModelSpec,
+    /// Weights.
+    pub weights: Weights,
+    /// KV.
+    pub cache: KvCache,
+    backend: Backend,
+    variant: Variant,
+    nothing: Floats,
+}
+
+/// Called between layers of a long step so that a worker can look at its inbox.
+#[allow(async_fn_in_trait, reason = "one thread: futures need not be Send")]
+pub trait Checkpoint {
+    /// Gives the host a turn when enough time has passed.
+    async fn pause(&mut self);
+}
+
+/// Never pauses.
+#[derive(Debug, Clone, Copy)]
+pub struct NoCheckpoint;
+
+impl Checkpoint for NoCheckpoint {
+    async fn pause(&mut self) {}
+}
+
+impl Transformer {
+    /// Puts weights and an empty cache together.
+    pub fn new(backend: Backend, spec: ModelSpec, weights: Weights, cache: KvCache) -> Self {
+        let variant = Self::variant_of(&backend);
+        let nothing = backend.empty_floats(1);
+        Self { spec, weights, cache, backend, variant, nothing }
+    }
+
+    /// The kernel family for a device.
+    pub fn variant_of(backend: &Backend) -> Variant {
+        if backend.is_software() { Variant::Serial } else { Variant::Workgroup }
+    }
+
+    /// The device that this model is on.
+    pub fn backend(&self) -> &Backend {
+        &self.backend
+    }
+
+    /// Kernel family in use.
+    pub fn variant(&self) -> Variant {
+        self.variant
+    }
+
+    /// One forward: writes the KV of every token, gives the residual stream of the last layer and the step's arrays.
+    /// The batch's sizes are the scheduler's responsibility; its ids are below V (checked at submission).
+    pub async fn hidden(&mut self, batch: &BatchInput, checkpoint: &mut impl Checkpoint) -> Hidden {
+        let (words, layout) = meta::pack(batch);
+        let rope = self.backend.floats(self.spec.rope.table(&batch.positions));
+        let meta = self.backend.words(words);
+        self.copy_blocks(&meta, &layout);
+        let mut x = self.weights.embedding.embed(&self.backend, &meta, layout.ids, layout.num_tokens, self.spec.embedding_scale);
+        for layer in 0..self.spec.num_layers {
+            x = self.layer(layer, x, &rope, &meta, &layout);
+            checkpoint.pause().await;
+        }
+        Hidden { x, meta, layout }
+    }
+
+    fn copy_blocks(&mut self, meta: &Words, layout: &MetaLayout) {
+        if layout.num_copies == 0 {
+            return;
+        }
+        let problem = CopyBlocksProblem {
+            num_pairs: layout.num_copies,
+            pairs_offset: layout.copies,
+            block_values: self.cache.block_values,
+        };
+        for layer in 0..self.spec.num_layers {
+            let kv = self.cache.take(layer, &self.nothing);
+            self.cache.layers[layer] = call::copy_blocks(kv, meta, problem);
+        }
+    }
+
+    fn layer(&mut self, index: usize, x: Floats, rope: &Floats, meta: &Words, layout: &MetaLayout) -> Floats {
+        let tokens = layout.num_tokens;
+        let layer = &self.weights.layers[index];
+        let norm = NormProblem { rows: tokens, width: self.spec.embedding, eps: self.spec.norm_eps, gather: None };
+
+        let h = call::rms_norm(&x, &layer.attn_norm, meta, norm);
+        let qkv = layer.qkv.forward(&self.backend, &h, tokens, self.variant);
+        let kv = self.cache.take(index, &self.nothing);
+        let (qkv, kv) = call::rope_kv(qkv, kv, rope, meta, self.rope_problem(layout));
+        let mixed = call::attention(&qkv, &kv, meta, self.attention_problem(layout));
+        self.cache.layers[index] = kv;
+        let x = layer.attn_output.add_to(&mixed, x, tokens, self.variant);
+
+        let h = call::rms_norm(&x, &layer.ffn_norm, meta, norm);
+        let h = layer.gate_up.gate_up(&self.backend, &h, tokens, self.spec.activation, self.variant);
+        layer.down.add_to(&h, x, tokens, self.variant)
+    }
+
+    fn rope_problem(&self, layout: &MetaLayout) -> RopeKvProblem {
+        RopeKvProblem {
+            tokens: layout.num_tokens,
+            num_heads: self.spec.num_heads,
+            num_kv_heads: self.spec.num_kv_heads,
+            head_dim: self.spec.head_dim,
+            rope_dim: self.spec.rope.dim,
+            interleaved: self.spec.rope.interleaved,
+            block_size: self.cache.block_size,
+            slots_offset: layout.slots,
+        }
+    }
+
+    fn attention_problem(&self, layout: &MetaLayout) -> AttentionProblem {
+        AttentionProblem {
+            tokens: layout.num_tokens,
+            num_heads: self.spec.num_heads,
+            num_kv_heads: self.spec.num_kv_heads,
+            head_dim: self.spec.head_dim,
+            block_size: self.cache.block_size,
+            scale: self.spec.attention_scale,
+            window: 0,
+            softcap: 0.0,
+            positions_offset: layout.positions,
+            seqs_offset: layout.seqs,
+            tables_offset: layout.tables,
+            table_stride: layout.table_stride,
+            variant: self.variant,
+        }
+    }
+
+    /// Logits `[rows.len(), V]` of some of the batch's logit rows (indices into them, at most [`LOGIT_ROWS`]).
+    pub fn logits(&self, hidden: &Hidden, rows: std::ops::Range<usize>) -> Floats {
+        let count = rows.len();
+        let norm = NormProblem {
+            rows: count,
+            width: self.spec.embedding,
+            eps: self.spec.norm_eps,
+            gather: Some(hidden.layout.rows + rows.start),
+        };
+        let h = call::rms_norm(&hidden.x, &self.weights.output_norm, &hidden.meta, norm);
+        self.weights.head().forward(&self.backend, &h, count, self.variant)
+    }
+}
+
+/// What a forward leaves for the head.
+#[derive(Debug)]
+pub struct Hidden {
+    /// `[T, E]`, before the output norm.
+    pub x: Floats,
+    /// The step's index arrays.
+    pub meta: Words,
+    /// Where they lie.
+    pub layout: MetaLayout,
+}

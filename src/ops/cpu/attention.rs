@@ -1,0 +1,161 @@
+//! Paged attention in canonical segments: each segment's maximum, exponentials and weighted values by themselves, then
+//! folded into the running ones in ascending order. Positions outside of a token's reach take part with weight zero,
+//! so bits do not depend on chunking, batch or block size.
+use super::exp::{exp, exp_one, tanh};
+use super::simd::F32x4;
+use crate::ops::attention::{AttentionProblem, SEGMENT};
+use crate::ops::rope_kv::kv_index;
+use std::ops::Range;
+
+/// Values of one head mixed so far, with the maximum and the sum that they are relative to.
+struct Running {
+    max: f32,
+    sum: f32,
+    mixed: Vec<[f32; 4]>,
+}
+
+/// One segment of one sequence's cache: where K and V of each position start, for KV head 0.
+struct Segment {
+    k: [usize; SEGMENT],
+    v: [usize; SEGMENT],
+}
+
+/// `attention` of the trait on slices.
+pub fn attention(qkv: &[f32], kv: &[f32], meta: &[u32], p: &AttentionProblem) -> Vec<f32> {
+    let d = p.head_dim;
+    let width = (p.num_heads + 2 * p.num_kv_heads) * d;
+    let mut out = vec![0.0; p.tokens * p.num_heads * d];
+    let mut running: Vec<Running> = Vec::new();
+    running.resize_with(p.num_heads, || Running { max: 0.0, sum: 0.0, mixed: vec![[0.0; 4]; d.div_ceil(4)] });
+    let mut fresh = vec![[0.0; 4]; d.div_ceil(4)];
+    for (t, out) in out.chunks_exact_mut((p.num_heads * d).max(1)).enumerate() {
+        let end = meta[p.positions_offset + t] as usize + 1;
+        let start = if p.window == 0 { 0 } else { end.saturating_sub(p.window) };
+        let table = &meta[p.tables_offset + meta[p.seqs_offset + t] as usize * p.table_stride..][..p.table_stride];
+        let q = &qkv[t * width..][..p.num_heads * d];
+        let first = start / SEGMENT;
+        for s in first..end.div_ceil(SEGMENT) {
+            let base = s * SEGMENT;
+            let reach = start.saturating_sub(base)..(end - base).min(SEGMENT);
+            let segment = Segment::find(table, base, &reach, p);
+            for (h, (q, running)) in q.chunks_exact(d).zip(&mut running).enumerate() {
+                let head = h / (p.num_heads / p.num_kv_heads) * d;
+                let mut weights = scores(q, kv, head, &segment, &reach, p);
+                let (max, sum) = soften(&mut weights, &reach);
+                mix(&weights, kv, head, &segment, &reach, d, &mut fresh);
+                running.fold(max, sum, &fresh, s == first);
+            }
+        }
+        for (running, out) in running.iter().zip(out.chunks_exact_mut(d)) {
+            for (value, mixed) in out.iter_mut().zip(running.mixed.as_flattened()) {
+                *value = mixed / running.sum;
+            }
+        }
+    }
+    out
+}
+
+impl Segment {
+    fn find(table: &[u32], base: usize, reach: &Range<usize>, p: &AttentionProblem) -> Self {
+        let mut found = Self { k: [0; SEGMENT], v: [0; SEGMENT] };
+        for i in reach.clone() {
+            let position = base + i;
+            let slot = table[position / p.block_size] as usize * p.block_size + position % p.block_size;
+            found.k[i] = kv_index(slot, false, 0, p.block_size, p.num_kv_heads, p.head_dim);
+            found.v[i] = kv_index(slot, true, 0, p.block_size, p.num_kv_heads, p.head_dim);
+        }
+        found
+    }
+}
+
+/// Scaled and capped scores of the positions in reach; the others are negative infinity.
+fn scores(
+    q: &[f32],
+    kv: &[f32],
+    head: usize,
+    segment: &Segment,
+    reach: &Range<usize>,
+    p: &AttentionProblem,
+) -> [f32; SEGMENT] {
+    let mut scores = [f32::NEG_INFINITY; SEGMENT];
+    for i in reach.clone() {
+        let k = &kv[segment.k[i] + head..][..q.len()];
+        let mut acc = F32x4::splat(0.0);
+        let (q4, q_rest) = q.as_chunks::<4>();
+        let (k4, k_rest) = k.as_chunks::<4>();
+        for (q, k) in q4.iter().zip(k4) {
+            acc = acc.add(F32x4::load(q).mul(F32x4::load(k)));
+        }
+        acc = acc.add(F32x4::load_partial(q_rest).mul(F32x4::load_partial(k_rest)));
+        scores[i] = acc.sum() * p.scale;
+    }
+    if p.softcap > 0.0 {
+        let cap = F32x4::splat(p.softcap);
+        for four in scores.as_chunks_mut::<4>().0 {
+            tanh(F32x4::load(four).div(cap)).mul(cap).store(four);
+        }
+        scores[..reach.start].fill(f32::NEG_INFINITY);
+        scores[reach.end..].fill(f32::NEG_INFINITY);
+    }
+    scores
+}
+
+/// Scores become `exp(score - max)`, zero out of reach. Gives the maximum and the sum.
+fn soften(scores: &mut [f32; SEGMENT], reach: &Range<usize>) -> (f32, f32) {
+    let fours = scores.as_chunks_mut::<4>().0;
+    let max = fours.iter().fold(F32x4::splat(f32::NEG_INFINITY), |max, four| F32x4::load(four).max(max)).max_lane();
+    let mut sum = F32x4::splat(0.0);
+    for four in fours.iter_mut() {
+        let weight = exp(F32x4::load(four).sub(F32x4::splat(max)));
+        weight.store(four);
+    }
+    scores[..reach.start].fill(0.0);
+    scores[reach.end..].fill(0.0);
+    for four in scores.as_chunks::<4>().0 {
+        sum = sum.add(F32x4::load(four));
+    }
+    (max, sum.sum())
+}
+
+/// `mixed = sum over positions of weight * v`, in ascending order.
+fn mix(
+    weights: &[f32; SEGMENT],
+    kv: &[f32],
+    head: usize,
+    segment: &Segment,
+    reach: &Range<usize>,
+    d: usize,
+    mixed: &mut [[f32; 4]],
+) {
+    mixed.fill([0.0; 4]);
+    for i in reach.clone() {
+        let weight = F32x4::splat(weights[i]);
+        let (v4, v_rest) = kv[segment.v[i] + head..][..d].as_chunks::<4>();
+        for (mixed, v) in mixed.iter_mut().zip(v4) {
+            F32x4::load(mixed).add(weight.mul(F32x4::load(v))).store(mixed);
+        }
+        if let [.., last] = mixed
+            && !v_rest.is_empty()
+        {
+            F32x4::load(last).add(weight.mul(F32x4::load_partial(v_rest))).store(last);
+        }
+    }
+}
+
+impl Running {
+    /// Takes the next segment in.
+    fn fold(&mut self, max: f32, sum: f32, mixed: &[[f32; 4]], first: bool) {
+        if first {
+            (self.max, self.sum) = (max, sum);
+            self.mixed.copy_from_slice(mixed);
+            return;
+        }
+        let top = if self.max < max { max } else { self.max };
+        let (old, new) = (exp_one(self.max - top), exp_one(max - top));
+        (self.max, self.sum) = (top, self.sum * old + sum * new);
+        let (old, new) = (F32x4::splat(old), F32x4::splat(new));
+        for (mine, fresh) in self.mixed.iter_mut().zip(mixed) {
+            F32x4::load(mine).mul(old).add(F32x4::load(fresh).mul(new)).store(mine);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Quantized rows as vectors of unscaled codes, and the scales and offsets that go with them. One type a block format.
+//!
+//! A code vector is what one or two integer operations leave of the file's bytes, so lanes hold the block's values in an
+//! order of their own and times a power of two; `place` says which and how much, and activations are permuted and
+//! divided to match once a call (`prepare`). Powers of two change no bit of a product.
+use super::simd::{F32x4, I32x4};
+
+pub mod k_quants;
+pub mod plain;
+pub mod small;
+#[cfg(test)]
+mod tests;
+
+/// A block format. Value `(unit, vector, lane)` is `(code * factor) * scale[group] + offset[group]`.
+pub trait Codes {
+    /// Values of a block.
+    const BLOCK: usize;
+    /// Bytes of a block.
+    const BYTES: usize;
+    /// Vectors unpacked from one load.
+    const VECTORS: usize;
+    /// Consecutive vectors that share a scale: 4 or 8.
+    const GROUP: usize;
+    /// Whether there are scales; without them codes are the values.
+    const SCALED: bool = true;
+    /// Whether there are offsets.
+    const OFFSET: bool;
+    /// What is in registers between the load and the vectors.
+    type Unit: Copy;
+
+    /// Units of a block.
+    const UNITS: usize = Self::BLOCK / (4 * Self::VECTORS);
+    /// Groups of a block.
+    const GROUPS: usize = Self::BLOCK / (4 * Self::GROUP);
+
+    /// Loads a unit of a block; `block` is `BYTES` long and `unit < UNITS`.
+    fn unit(block: &[u8], unit: usize) -> Self::Unit;
+    /// Vector `i < VECTORS` of a unit.
+    fn vector(unit: &Self::Unit, i: usize) -> F32x4;
+    /// Index within the block, and factor, of a lane of a vector of a unit.
+    fn place(unit: usize, vector: usize, lane: usize) -> (usize, f32);
+    /// Scales and offsets of whole blocks, in the order of units and groups. The slices have room for a multiple of four.
+    fn scales(blocks: &[u8], scales: &mut [f32], offsets: &mut [f32]);
+}
+
+/// `2^-n`, exactly.
+pub(super) fn pow2_inverse(n: usize) -> f32 {
+    f32::from_bits((127 - n as u32) << 23)
+}
+
+/// The 16 bytes at `at`; zeros past the end, which no block size leads to.
+#[inline(always)]
+fn bytes16(block: &[u8], at: usize) -> I32x4 {
+    match block.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
+        Some(bytes) => I32x4::load(bytes),
+        None => I32x4::splat(0),
+    }
+}
+
+/// The little-endian u32 at `at`.
+#[inline(always)]
+fn word(block: &[u8], at: usize) -> u32 {
+    block.get(at..).and_then(|rest| rest.first_chunk::<4>()).map_or(0, |&bytes| u32::from_le_bytes(bytes))
+}
+
+/// The little-endian u16 at `at`.
+#[inline(always)]
+fn half(block: &[u8], at: usize) -> u32 {
+    block.get(at..).and_then(|rest| rest.first_chunk::<2>()).map_or(0, |&bytes| u32::from(u16::from_le_bytes(bytes)))
+}
+
+/// Half-precision numbers in the upper halves of the lanes, as floats; lower halves are ignored.
+#[inline(always)]
+pub(super) fn halves(bits: I32x4) -> F32x4 {
+    // Sign and magnitude moved to where a float has them, then the exponent's bias corrected by a product, which is
+    // exact for subnormal halves too. Infinities and NaN come out too small: they get their exponent afterwards.
+    let moved = bits.sar(3).and(I32x4::splat(0x8fff_e000_u32 as i32));
+    let special = bits.and(I32x4::splat(0x7fff_0000)).gt(I32x4::splat(0x7bff_ffff)).and(I32x4::splat(0x7f80_0000));
+    moved.as_f32().mul(F32x4::splat(f32::from_bits((127 + 112) << 23))).bits().or(special).as_f32()
+}
+
+/// One half-precision number.
+#[inline(always)]
+fn half_to_f32(bits: u32) -> f32 {
+    halves(I32x4::splat((bits << 16) as i32)).lanes()[0]
+}
+
+/// Nibble `n` (0..8, from the lowest) of each lane as `n * 16^n`, the eighth as it is.
+#[inline(always)]
+fn nibble(q: I32x4, n: usize) -> F32x4 {
+    if n < 7 { q.and(I32x4::splat(0xf << (4 * n))).to_f32() } else { q.shr(28).to_f32() }
+}
+
+/// Factor that goes with [`nibble`].
+fn nibble_factor(n: usize) -> f32 {
+    if n < 7 { pow2_inverse(4 * n) } else { 1.0 }
+}
+
+/// Byte `b` of each lane, unsigned, as `byte * 256^b`, the fourth as it is.
+#[inline(always)]
+fn byte(q: I32x4, b: usize) -> F32x4 {
+    if b < 3 { q.and(I32x4::splat(0xff << (8 * b))).to_f32() } else { q.shr(24).to_f32() }
+}
+
+/// Factor that goes with [`byte`].
+fn byte_factor(b: usize) -> f32 {
+    if b < 3 { pow2_inverse(8 * b) } else { 1.0 }
+}
+
+/// Byte `b` of each lane, signed, times 2^24.
+#[inline(always)]
+fn signed_byte(q: I32x4, b: usize) -> F32x4 {
+    let top = I32x4::splat(0xff00_0000_u32 as i32);
+    match b {
+        0 => q.shl(24).to_f32(),
+        1 => q.shl(16).and(top).to_f32(),
+        2 => q.shl(8).and(top).to_f32(),
+        _ => q.and(top).to_f32(),
+    }
+}

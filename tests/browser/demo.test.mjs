@@ -1,0 +1,53 @@
+/** The demo page of `npm start`: load, generate, figures, stop, and an error said in words. */
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { TINY, golden, openPage } from "./support.mjs";
+
+let demo;
+
+before(async () => {
+  demo = await openPage({ "/models/default.gguf": TINY, "/bad.gguf": golden("hostile/bad_magic.gguf") });
+  await demo.page.goto(`${demo.url}/index.html`);
+});
+
+after(async () => {
+  await demo?.close();
+});
+
+test("it loads, answers and shows its figures", async () => {
+  const { page } = demo;
+  await page.selectOption("select[name=backend]", "cpu");
+  await page.click("#load button");
+  await page.waitForSelector("#ask fieldset:not([disabled])");
+  assert.match(await page.textContent("#status"), /on cpu/);
+  await page.fill("input[name=max_tokens]", "8");
+  await page.click("#ask button[type=submit]");
+  await page.waitForFunction(() => document.querySelector("#figures").textContent.startsWith("cpu |"));
+  assert.ok((await page.textContent("#answer")).length > 0);
+});
+
+test("it stops", async () => {
+  const { page } = demo;
+  await page.fill("input[name=max_tokens]", "100000");
+  await page.fill("textarea", "the people of the");
+  await page.click("#ask button[type=submit]");
+  await page.waitForFunction(() => document.querySelector("#answer").textContent.length > 0 || document.querySelector("#stop").disabled);
+  if (await page.isEnabled("#stop")) {
+    await page.click("#stop");
+    await page.waitForFunction(() => document.querySelector("#figures").textContent !== "");
+  }
+  assert.equal(await page.isDisabled("#stop"), true);
+});
+
+test("a file from disk loads, a bad URL is said", async () => {
+  const { page } = demo;
+  await page.check("input[value=file]");
+  await page.setInputFiles("input[name=file]", TINY);
+  await page.click("#load button");
+  await page.waitForSelector("#ask fieldset:not([disabled])");
+  await page.check("input[value=url]");
+  await page.fill("input[name=url]", `${demo.url}/bad.gguf`);
+  await page.click("#load button");
+  await page.waitForFunction(() => document.querySelector("#error").textContent.includes("gguf.bad_magic"));
+  assert.deepEqual(demo.errors, []);
+});

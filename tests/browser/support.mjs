@@ -1,0 +1,58 @@
+/** What browser tests share: running the command, a page with the package, goldens. Real Chromium, real wasm, real models. */
+import { spawn } from "node:child_process";
+import fs from "node:fs";
+import path from "node:path";
+import { launch } from "../../scripts/lib/chromium.mjs";
+import { ROOT } from "../../scripts/lib/paths.mjs";
+import { serve } from "../../scripts/lib/server.mjs";
+
+export const golden = (name) => path.join(ROOT, "tests/goldens", name);
+export const TINY = golden("tiny/tiny-llama-f16.gguf");
+
+/** The reference's greedy row of that name. */
+export function greedyRow(name) {
+  const rows = fs.readFileSync(golden("greedy/smollm2.jsonl"), "utf8").trim().split("\n").map((line) => JSON.parse(line));
+  return rows.find((row) => row.name === name);
+}
+
+/** The tiny model's entry in the index of goldens. */
+export function tinyEntry() {
+  const index = JSON.parse(fs.readFileSync(golden("tiny/index.json"), "utf8"));
+  return index.find(({ file }) => file === path.basename(TINY));
+}
+
+/** Runs `node scripts/generate.mjs` to its end. */
+export function generate(...args) {
+  const child = spawn(process.execPath, [path.join(ROOT, "scripts/generate.mjs"), ...args], { cwd: ROOT, stdio: ["ignore", "pipe", "pipe"] });
+  const output = { stdout: "", stderr: "", chunks: [] };
+  child.stdout.setEncoding("utf8").on("data", (text) => {
+    output.stdout += text;
+    output.chunks.push(text);
+  });
+  child.stderr.setEncoding("utf8").on("data", (text) => (output.stderr += text));
+  return new Promise((resolve, reject) => {
+    child.on("error", reject);
+    child.on("close", (status) => resolve({ ...output, status, lines: output.stdout.trimEnd().split("\n") }));
+  });
+}
+
+/** A page on a local server with the package at /pkg/ and the given files mounted; `run` evaluates in it. */
+export async function openPage(mounts = {}, options = {}) {
+  const server = await serve({ mounts: { "/tiny.gguf": TINY, ...mounts }, ...options });
+  const { browser, close } = await launch();
+  const page = await browser.newPage();
+  const errors = [];
+  page.on("pageerror", (error) => errors.push(error.message));
+  await page.goto(`${server.url}/runner.html`);
+  return {
+    page,
+    errors,
+    url: server.url,
+    log: server.log,
+    run: (fn, arg) => page.evaluate(fn, arg),
+    async close() {
+      await close();
+      server.close();
+    },
+  };
+}

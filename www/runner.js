@@ -1,0 +1,59 @@
+/** The page behind `npm run generate` and `npm run bench`: does what the script asks, and hands events and results back as plain data. */
+import { Engine } from "/pkg/index.js";
+
+const out = document.querySelector("#out");
+let engine = null;
+
+/** Tells the script; the page itself shows the text, for `--show`. */
+function tell(event) {
+  if (event.type === "token" && event.request === 0 && event.choice === 0) out.textContent += event.text;
+  return window.firesideEmit?.(event);
+}
+
+function plainError(error) {
+  const { code = "engine.crashed", message = String(error), details = {} } = error ?? {};
+  return { code: typeof code === "string" ? code : "engine.crashed", message, details };
+}
+
+function plainResult(result) {
+  return { ...result, choices: result.choices.map((choice) => ({ ...choice, tokens: [...choice.tokens] })) };
+}
+
+/** { value } or { error }: an error that crosses into the script as an exception would lose its code. */
+async function outcome(work) {
+  try {
+    return { value: await work() };
+  } catch (error) {
+    return { error: plainError(error) };
+  }
+}
+
+window.runner = {
+  load: (url, options) =>
+    outcome(async () => {
+      engine = await Engine.load(url, { ...options, onProgress: (progress) => void tell({ type: "progress", progress }) });
+      engine.addEventListener("warning", (event) => void tell({ type: "warning", warning: event.detail }));
+      return engine.info;
+    }),
+
+  /** Submits all at once; each result is told as it comes. */
+  generate: (requests, { tokens = true } = {}) =>
+    Promise.all(
+      requests.map(async (request, index) => {
+        const onToken = tokens ? ({ choice, text }) => void tell({ type: "token", request: index, choice, text }) : undefined;
+        const answer = await outcome(async () => plainResult(await engine.generate(request, onToken ? { onToken } : {})));
+        await tell({ type: "result", request: index, ...answer });
+        return answer;
+      }),
+    ),
+
+  tokenize: (text, options) => outcome(async () => [...(await engine.tokenize(text, options))]),
+  score: (tokens, options) =>
+    outcome(async () => {
+      const { logprobs, top } = await engine.score(tokens, options);
+      return { logprobs: [...logprobs], top };
+    }),
+  stats: () => outcome(() => engine.stats()),
+  dispose: () => outcome(async () => engine?.dispose()),
+};
+window.runnerReady = true;
