@@ -31,7 +31,8 @@ fn five_bits(q: I32x4, high: u32) -> [I32x4; 2] {
     let masks = I32x4::splat(high as i32);
     let bits = I32x4::new([0x0804_0201, 0x8040_2010_u32 as i32, 0x0804_0201, 0x8040_2010_u32 as i32]);
     let low = I32x4::splat(0x0f0f_0f0f);
-    let fifth = |index: [i32; 4]| masks.swizzle(I32x4::new(index)).and(bits).eq_bytes(bits).and(I32x4::splat(0x1010_1010));
+    let fifth =
+        |index: [i32; 4]| masks.swizzle(I32x4::new(index)).and(bits).eq_bytes(bits).and(I32x4::splat(0x1010_1010));
     [
         q.and(low).or(fifth([0, 0, 0x0101_0101, 0x0101_0101])),
         q.shr(4).and(low).or(fifth([0x0202_0202, 0x0202_0202, 0x0303_0303, 0x0303_0303])),
