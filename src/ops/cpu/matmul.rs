@@ -15,21 +15,21 @@ const PIECE: usize = 64;
 macro_rules! with_format {
     ($ty:expr, $f:ident($($arg:expr),*), $otherwise:expr) => {
         match $ty {
-            GgmlType::F32 => $f::<plain::F32>($($arg),*),
-            GgmlType::F16 => $f::<plain::F16>($($arg),*),
-            GgmlType::BF16 => $f::<plain::Bf16>($($arg),*),
-            GgmlType::Q4_0 => $f::<small::Q4_0>($($arg),*),
-            GgmlType::Q4_1 => $f::<small::Q4_1>($($arg),*),
-            GgmlType::Q5_0 => $f::<small::Q5_0>($($arg),*),
-            GgmlType::Q5_1 => $f::<small::Q5_1>($($arg),*),
-            GgmlType::Q8_0 => $f::<small::Q8_0>($($arg),*),
-            GgmlType::IQ4_NL => $f::<small::Iq4Nl>($($arg),*),
-            GgmlType::Q2_K => $f::<k_quants::Q2K>($($arg),*),
-            GgmlType::Q3_K => $f::<k_quants::Q3K>($($arg),*),
-            GgmlType::Q4_K => $f::<k_quants::Q4K>($($arg),*),
-            GgmlType::Q5_K => $f::<k_quants::Q5K>($($arg),*),
-            GgmlType::Q6_K => $f::<k_quants::Q6K>($($arg),*),
-            GgmlType::IQ4_XS => $f::<k_quants::Iq4Xs>($($arg),*),
+            GgmlType::F32 => $f::<plain::F32, _, _, _>($($arg),*),
+            GgmlType::F16 => $f::<plain::F16, _, _, _>($($arg),*),
+            GgmlType::BF16 => $f::<plain::Bf16, _, _, _>($($arg),*),
+            GgmlType::Q4_0 => $f::<small::Q4_0, _, _, _>($($arg),*),
+            GgmlType::Q4_1 => $f::<small::Q4_1, _, _, _>($($arg),*),
+            GgmlType::Q5_0 => $f::<small::Q5_0, _, _, _>($($arg),*),
+            GgmlType::Q5_1 => $f::<small::Q5_1, _, _, _>($($arg),*),
+            GgmlType::Q8_0 => $f::<small::Q8_0, _, _, _>($($arg),*),
+            GgmlType::IQ4_NL => $f::<small::Iq4Nl, _, _, _>($($arg),*),
+            GgmlType::Q2_K => $f::<k_quants::Q2K, _, _, _>($($arg),*),
+            GgmlType::Q3_K => $f::<k_quants::Q3K, _, _, _>($($arg),*),
+            GgmlType::Q4_K => $f::<k_quants::Q4K, _, _, _>($($arg),*),
+            GgmlType::Q5_K => $f::<k_quants::Q5K, _, _, _>($($arg),*),
+            GgmlType::Q6_K => $f::<k_quants::Q6K, _, _, _>($($arg),*),
+            GgmlType::IQ4_XS => $f::<k_quants::Iq4Xs, _, _, _>($($arg),*),
             _ => $otherwise,
         }
     };
@@ -37,10 +37,14 @@ macro_rules! with_format {
 
 /// Products of whole rows; `sink(weight row, activation row, value)`. Types without a kernel give nothing: the loader
 /// refuses them before any weight arrives.
-fn rows_times_rows<C: Codes>(x: &[f32], w: Rows, sink: &mut dyn FnMut(usize, usize, f32)) {
+fn rows_times_rows<C: Codes<B, G, P>, const B: usize, const G: usize, const P: usize>(
+    x: &[f32],
+    w: Rows,
+    sink: &mut dyn FnMut(usize, usize, f32),
+) {
     for (piece, x) in x.chunks(PIECE * w.k.max(1)).enumerate() {
-        let prepared = Prepared::new::<C>(x, w.k);
-        products::<C>(w, &prepared, |n, t, value| sink(n, piece * PIECE + t, value));
+        let prepared = Prepared::new::<C, B, G, P>(x, w.k);
+        products::<C, B, G, P>(w, &prepared, &mut |n, t, value| sink(n, piece * PIECE + t, value));
     }
 }
 

@@ -2,82 +2,54 @@
 use super::codes::Codes;
 use super::simd::F32x4;
 
+/// Activation rows whose group sums lie side by side.
+pub const TILE: usize = 4;
+
 /// Rows of activations ready for a format's kernels.
 pub struct Prepared {
     vectors: Vec<[f32; 4]>,
-    sums: Vec<[f32; 4]>,
+    sums: Vec<[f32; TILE]>,
     /// Vectors a row.
     num_vectors: usize,
-    /// Vectors of group sums a row; 0 when the format has no offsets.
-    num_sums: usize,
-}
-
-/// Sizes of a weight row: the format's blocks, the last one possibly padded.
-#[derive(Debug, Clone, Copy)]
-pub struct RowShape {
-    /// Blocks, rounded up.
-    pub blocks: usize,
-    /// Bytes of the blocks.
-    pub bytes: usize,
-    /// Groups, rounded up to whole vectors.
-    pub group_vectors: usize,
-}
-
-impl RowShape {
-    /// Sizes for rows of `k` values.
-    pub fn of<C: Codes>(k: usize) -> Self {
-        let blocks = k.div_ceil(C::BLOCK);
-        Self { blocks, bytes: blocks * C::BYTES, group_vectors: (blocks * C::GROUPS).div_ceil(4) }
-    }
+    /// Groups a row.
+    num_groups: usize,
 }
 
 impl Prepared {
-    /// Prepares whole rows of `k` values each. Values past `k` are zero.
-    pub fn new<C: Codes>(x: &[f32], k: usize) -> Self {
-        let shape = RowShape::of::<C>(k);
-        let num_vectors = shape.blocks * C::BLOCK / 4;
-        let num_sums = if C::OFFSET { shape.group_vectors } else { 0 };
-        let places: Vec<(usize, f32)> = (0..C::BLOCK)
-            .map(|i| C::place(i / (4 * C::VECTORS), i / 4 % C::VECTORS, i % 4))
-            .collect();
+    /// Prepares whole rows of `k` values each. Values past `k`, up to the end of a block, are zero.
+    pub fn new<C: Codes<B, G, P>, const B: usize, const G: usize, const P: usize>(x: &[f32], k: usize) -> Self {
+        let blocks = k.div_ceil(C::BLOCK);
+        let (num_vectors, num_groups) = (blocks * C::BLOCK / 4, blocks * C::UNITS * P);
         let rows = x.len() / k.max(1);
+        let place = |i: usize| C::place(i / (4 * G * P), i / (4 * G) % P, i / 4 % G, i % 4);
+        let places: Vec<(usize, f32)> = (0..C::BLOCK).map(place).collect();
         let mut prepared = Self {
             vectors: Vec::with_capacity(rows * num_vectors),
-            sums: Vec::with_capacity(rows * num_sums),
+            sums: vec![[0.0; TILE]; rows.div_ceil(TILE) * num_groups],
             num_vectors,
-            num_sums,
+            num_groups,
         };
-        for row in x.chunks_exact(k.max(1)) {
-            prepared.push_row::<C>(row, &places);
+        let mut padded = vec![0.0; blocks * C::BLOCK];
+        for (t, row) in x.chunks_exact(k.max(1)).enumerate() {
+            padded[..k].copy_from_slice(row);
+            prepared.push_row(&padded, &places, 4 * G, t);
         }
         prepared
     }
 
-    fn push_row<C: Codes>(&mut self, row: &[f32], places: &[(usize, f32)]) {
-        let mut padded = Vec::new();
-        let blocks = if row.len() % C::BLOCK == 0 {
-            row
-        } else {
-            padded.extend_from_slice(row);
-            padded.resize(row.len().next_multiple_of(C::BLOCK), 0.0);
-            &padded
-        };
-        for block in blocks.chunks_exact(C::BLOCK) {
-            let lanes = places.as_chunks::<4>().0.iter();
-            self.vectors.extend(lanes.map(|four| four.map(|(index, factor)| block[index] * factor)));
-        }
-        if C::OFFSET {
-            let mut sums = vec![[0.0; 4]; self.num_sums];
-            let groups = blocks.chunks_exact(C::BLOCK).flat_map(|block| {
-                places.chunks_exact(4 * C::GROUP).map(|group| {
-                    let lanes = group.as_chunks::<4>().0.iter();
-                    lanes.fold(F32x4::splat(0.0), |sum, four| sum.add(F32x4::load(&four.map(|(at, _)| block[at])))).sum()
-                })
-            });
-            for (sum, group) in sums.as_flattened_mut().iter_mut().zip(groups) {
-                *sum = group;
+    fn push_row(&mut self, row: &[f32], places: &[(usize, f32)], group: usize, t: usize) {
+        let mut sums = self.sums[t / TILE * self.num_groups..][..self.num_groups].iter_mut();
+        for block in row.chunks_exact(places.len()) {
+            for places in places.chunks_exact(group) {
+                let mut sum = F32x4::splat(0.0);
+                for four in places.as_chunks::<4>().0 {
+                    sum = sum.add(F32x4::load(&four.map(|(at, _)| block[at])));
+                    self.vectors.push(four.map(|(at, factor)| block[at] * factor));
+                }
+                if let Some(tile) = sums.next() {
+                    tile[t % TILE] = sum.sum();
+                }
             }
-            self.sums.extend(sums);
         }
     }
 
@@ -86,13 +58,13 @@ impl Prepared {
         self.vectors.len() / self.num_vectors.max(1)
     }
 
-    /// Vectors of a row, in the order of units.
+    /// Vectors of a row, in the order of units, groups and vectors.
     pub fn vectors(&self, row: usize) -> &[[f32; 4]] {
         &self.vectors[row * self.num_vectors..][..self.num_vectors]
     }
 
-    /// Group sums of a row, zero-padded; empty when the format has no offsets.
-    pub fn sums(&self, row: usize) -> &[[f32; 4]] {
-        &self.sums[row * self.num_sums..][..self.num_sums]
+    /// Sums of a tile's groups, one lane a row; lanes without a row are zero.
+    pub fn sums(&self, tile: usize) -> &[[f32; TILE]] {
+        &self.sums[tile * self.num_groups..][..self.num_groups]
     }
 }

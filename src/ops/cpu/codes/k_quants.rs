@@ -1,6 +1,6 @@
 //! Formats with blocks of 256 values and scales that are quantized themselves: Q2_K to Q6_K and IQ4_XS.
 use super::small::levels;
-use super::{Codes, byte, byte_factor, bytes16, half, half_to_f32, nibble, nibble_factor, pow2_inverse, signed_byte, word};
+use super::{Codes, Halves, byte, byte_factor, bytes16, half, nibble, nibble_factor, pow2_inverse, signed_byte, word};
 use crate::ops::cpu::simd::{F32x4, I32x4};
 
 /// 2 bits in groups of 16.
@@ -17,8 +17,8 @@ pub struct Q6K;
 pub struct Iq4Xs;
 
 /// Index when a unit is 16 columns of a half block: 4 groups of 16 values, 32 apart.
-fn place_of_columns(unit: usize, vector: usize, lane: usize) -> usize {
-    128 * (unit / 2) + 32 * (vector / 4) + 16 * (unit % 2) + 4 * lane + vector % 4
+fn place_of_columns(unit: usize, g: usize, i: usize, lane: usize) -> usize {
+    128 * (unit / 2) + 32 * g + 16 * (unit % 2) + 4 * lane + i
 }
 
 /// Number within the block of group `group` of a unit of columns.
@@ -27,67 +27,48 @@ fn column_group(unit: usize, group: usize) -> usize {
     8 * (unit / 2) + 2 * group + unit % 2
 }
 
-/// The 6-bit scale and minimum of group `j` of Q4_K and Q5_K.
+/// Scale and offset of group `j` of Q4_K and Q5_K, from the 6-bit ones.
 #[inline(always)]
-fn scale_and_minimum(packed: &[u8; 12], j: usize) -> (u8, u8) {
-    if j < 4 {
-        (packed[j] & 63, packed[j + 4] & 63)
+fn factors_of_32(block: &[u8], j: usize, halves: &Halves) -> [f32; 2] {
+    let Some(packed) = block.get(4..).and_then(|rest| rest.first_chunk::<12>()) else { return [0.0; 2] };
+    let (scale, minimum) = if j < 4 {
+        (packed[j & 3] & 63, packed[4 + (j & 3)] & 63)
     } else {
-        (packed[j + 4] & 15 | packed[j - 4] >> 6 << 4, packed[j + 4] >> 4 | packed[j] >> 6 << 4)
-    }
+        let (low, i) = (packed[8 + (j & 3)], j & 3);
+        (low & 15 | packed[i] >> 6 << 4, low >> 4 | packed[4 + i] >> 6 << 4)
+    };
+    [halves.read(block, 0) * f32::from(scale), -(halves.read(block, 2) * f32::from(minimum))]
 }
 
-/// Scales and offsets of Q4_K and Q5_K.
-#[inline(always)]
-fn scales_of_32<const BYTES: usize>(blocks: &[u8], scales: &mut [f32], offsets: &mut [f32]) {
-    let groups = scales.as_chunks_mut::<8>().0.iter_mut().zip(offsets.as_chunks_mut::<8>().0);
-    for (block, (scales, offsets)) in blocks.chunks_exact(BYTES).zip(groups) {
-        let (d, m) = (half_to_f32(half(block, 0)), half_to_f32(half(block, 2)));
-        let Some(packed) = block[4..].first_chunk::<12>() else { return };
-        for j in 0..8 {
-            let (scale, minimum) = scale_and_minimum(packed, j);
-            scales[j] = d * f32::from(scale);
-            offsets[j] = -(m * f32::from(minimum));
-        }
-    }
-}
-
-impl Codes for Q4K {
-    const BLOCK: usize = 256;
-    const BYTES: usize = 144;
-    const VECTORS: usize = 16;
-    const GROUP: usize = 8;
+impl Codes<144, 8, 2> for Q4K {
+    const UNITS: usize = 4;
     const OFFSET: bool = true;
     type Unit = [I32x4; 2];
 
     #[inline(always)]
-    fn unit(block: &[u8], unit: usize) -> [I32x4; 2] {
+    fn unit(block: &[u8; 144], unit: usize) -> [I32x4; 2] {
         [bytes16(block, 16 + 32 * unit), bytes16(block, 32 + 32 * unit)]
     }
     #[inline(always)]
-    fn vector(unit: &[I32x4; 2], i: usize) -> F32x4 {
-        nibble(unit[i % 8 / 4], 2 * (i % 4) + i / 8)
+    fn vector(unit: &[I32x4; 2], g: usize, i: usize) -> F32x4 {
+        nibble(unit[i / 4], 2 * (i % 4) + g)
     }
-    fn place(unit: usize, vector: usize, lane: usize) -> (usize, f32) {
-        let (group, byte) = (vector / 8, vector % 4);
-        (64 * unit + 32 * group + 16 * (vector % 8 / 4) + 4 * lane + byte, nibble_factor(2 * byte + group))
+    fn place(unit: usize, g: usize, i: usize, lane: usize) -> (usize, f32) {
+        (64 * unit + 32 * g + 16 * (i / 4) + 4 * lane + i % 4, nibble_factor(2 * (i % 4) + g))
     }
     #[inline(always)]
-    fn scales(blocks: &[u8], scales: &mut [f32], offsets: &mut [f32]) {
-        scales_of_32::<144>(blocks, scales, offsets);
+    fn factors(block: &[u8; 144], unit: usize, g: usize, halves: &Halves) -> [f32; 2] {
+        factors_of_32(block, 2 * unit + g, halves)
     }
 }
 
-impl Codes for Q5K {
-    const BLOCK: usize = 256;
-    const BYTES: usize = 176;
-    const VECTORS: usize = 16;
-    const GROUP: usize = 8;
+impl Codes<176, 8, 2> for Q5K {
+    const UNITS: usize = 4;
     const OFFSET: bool = true;
     type Unit = [I32x4; 4];
 
     #[inline(always)]
-    fn unit(block: &[u8], unit: usize) -> [I32x4; 4] {
+    fn unit(block: &[u8; 176], unit: usize) -> [I32x4; 4] {
         let (low, one) = (I32x4::splat(0x0f0f_0f0f), I32x4::splat(0x0101_0101));
         std::array::from_fn(|i| {
             let q = bytes16(block, 48 + 32 * unit + 16 * (i % 2));
@@ -96,28 +77,25 @@ impl Codes for Q5K {
         })
     }
     #[inline(always)]
-    fn vector(unit: &[I32x4; 4], i: usize) -> F32x4 {
-        byte(unit[i / 4], i % 4)
+    fn vector(unit: &[I32x4; 4], g: usize, i: usize) -> F32x4 {
+        byte(unit[2 * g + i / 4], i % 4)
     }
-    fn place(unit: usize, vector: usize, lane: usize) -> (usize, f32) {
-        (64 * unit + 16 * (vector / 4) + 4 * lane + vector % 4, byte_factor(vector % 4))
+    fn place(unit: usize, g: usize, i: usize, lane: usize) -> (usize, f32) {
+        (64 * unit + 32 * g + 16 * (i / 4) + 4 * lane + i % 4, byte_factor(i % 4))
     }
     #[inline(always)]
-    fn scales(blocks: &[u8], scales: &mut [f32], offsets: &mut [f32]) {
-        scales_of_32::<176>(blocks, scales, offsets);
+    fn factors(block: &[u8; 176], unit: usize, g: usize, halves: &Halves) -> [f32; 2] {
+        factors_of_32(block, 2 * unit + g, halves)
     }
 }
 
-impl Codes for Q6K {
-    const BLOCK: usize = 256;
-    const BYTES: usize = 210;
-    const VECTORS: usize = 16;
-    const GROUP: usize = 4;
+impl Codes<210, 4, 4> for Q6K {
+    const UNITS: usize = 4;
     const OFFSET: bool = true;
     type Unit = [I32x4; 4];
 
     #[inline(always)]
-    fn unit(block: &[u8], unit: usize) -> [I32x4; 4] {
+    fn unit(block: &[u8; 210], unit: usize) -> [I32x4; 4] {
         let (half, side) = (unit / 2, unit % 2);
         let (a, b) = (bytes16(block, 64 * half + 16 * side), bytes16(block, 64 * half + 32 + 16 * side));
         let high = bytes16(block, 128 + 32 * half + 16 * side);
@@ -130,37 +108,26 @@ impl Codes for Q6K {
         ]
     }
     #[inline(always)]
-    fn vector(unit: &[I32x4; 4], i: usize) -> F32x4 {
-        byte(unit[i / 4], i % 4)
+    fn vector(unit: &[I32x4; 4], g: usize, i: usize) -> F32x4 {
+        byte(unit[g], i)
     }
-    fn place(unit: usize, vector: usize, lane: usize) -> (usize, f32) {
-        (place_of_columns(unit, vector, lane), byte_factor(vector % 4))
+    fn place(unit: usize, g: usize, i: usize, lane: usize) -> (usize, f32) {
+        (place_of_columns(unit, g, i, lane), byte_factor(i))
     }
     #[inline(always)]
-    fn scales(blocks: &[u8], scales: &mut [f32], offsets: &mut [f32]) {
-        let groups = scales.as_chunks_mut::<16>().0.iter_mut().zip(offsets.as_chunks_mut::<16>().0);
-        for (block, (scales, offsets)) in blocks.chunks_exact(210).zip(groups) {
-            let d = half_to_f32(half(block, 208));
-            let Some(packed) = block[192..].first_chunk::<16>() else { return };
-            for i in 0..16 {
-                let scale = d * f32::from(packed[column_group(i / 4, i % 4)] as i8);
-                scales[i] = scale;
-                offsets[i] = scale * -32.0;
-            }
-        }
+    fn factors(block: &[u8; 210], unit: usize, g: usize, halves: &Halves) -> [f32; 2] {
+        let scale = halves.read(block, 208) * f32::from(block[192 + column_group(unit, g)] as i8);
+        [scale, scale * -32.0]
     }
 }
 
-impl Codes for Q3K {
-    const BLOCK: usize = 256;
-    const BYTES: usize = 110;
-    const VECTORS: usize = 16;
-    const GROUP: usize = 4;
+impl Codes<110, 4, 4> for Q3K {
+    const UNITS: usize = 4;
     const OFFSET: bool = true;
     type Unit = [I32x4; 4];
 
     #[inline(always)]
-    fn unit(block: &[u8], unit: usize) -> [I32x4; 4] {
+    fn unit(block: &[u8; 110], unit: usize) -> [I32x4; 4] {
         let (half, side) = (unit / 2, unit % 2);
         let q = bytes16(block, 32 + 32 * half + 16 * side);
         let high = bytes16(block, 16 * side).shr(4 * half as u32);
@@ -170,91 +137,67 @@ impl Codes for Q3K {
         })
     }
     #[inline(always)]
-    fn vector(unit: &[I32x4; 4], i: usize) -> F32x4 {
-        byte(unit[i / 4], i % 4)
+    fn vector(unit: &[I32x4; 4], g: usize, i: usize) -> F32x4 {
+        byte(unit[g], i)
     }
-    fn place(unit: usize, vector: usize, lane: usize) -> (usize, f32) {
-        (place_of_columns(unit, vector, lane), byte_factor(vector % 4))
+    fn place(unit: usize, g: usize, i: usize, lane: usize) -> (usize, f32) {
+        (place_of_columns(unit, g, i, lane), byte_factor(i))
     }
     #[inline(always)]
-    fn scales(blocks: &[u8], scales: &mut [f32], offsets: &mut [f32]) {
-        let groups = scales.as_chunks_mut::<16>().0.iter_mut().zip(offsets.as_chunks_mut::<16>().0);
-        for (block, (scales, offsets)) in blocks.chunks_exact(110).zip(groups) {
-            let d = half_to_f32(half(block, 108));
-            let Some(packed) = block[96..].first_chunk::<12>() else { return };
-            for i in 0..16 {
-                let group = column_group(i / 4, i % 4);
-                let low = if group < 8 { packed[group] & 15 } else { packed[group - 8] >> 4 };
-                let high = packed[8 + group % 4] >> (2 * (group / 4)) & 3;
-                let scale = d * f32::from((low | high << 4) as i8 - 32);
-                scales[i] = scale;
-                offsets[i] = scale * -4.0;
-            }
-        }
+    fn factors(block: &[u8; 110], unit: usize, g: usize, halves: &Halves) -> [f32; 2] {
+        let group = column_group(unit, g);
+        let low = block[96 + group % 8] >> (group / 8 * 4) & 15;
+        let high = block[104 + group % 4] >> (group / 4 * 2) & 3;
+        let scale = halves.read(block, 108) * f32::from((low | high << 4) as i8 - 32);
+        [scale, scale * -4.0]
     }
 }
 
-impl Codes for Q2K {
-    const BLOCK: usize = 256;
-    const BYTES: usize = 84;
-    const VECTORS: usize = 16;
-    const GROUP: usize = 4;
+impl Codes<84, 4, 4> for Q2K {
+    const UNITS: usize = 4;
     const OFFSET: bool = true;
     type Unit = I32x4;
 
     #[inline(always)]
-    fn unit(block: &[u8], unit: usize) -> I32x4 {
+    fn unit(block: &[u8; 84], unit: usize) -> I32x4 {
         bytes16(block, 16 + 32 * (unit / 2) + 16 * (unit % 2))
     }
     #[inline(always)]
-    fn vector(unit: &I32x4, i: usize) -> F32x4 {
-        if i < 15 { unit.and(I32x4::splat(3 << (2 * (i / 4) + 8 * (i % 4)))).to_f32() } else { unit.shr(30).to_f32() }
+    fn vector(unit: &I32x4, g: usize, i: usize) -> F32x4 {
+        let bit = 2 * g + 8 * i;
+        if bit < 30 { unit.and(I32x4::splat(3 << bit)).to_f32() } else { unit.shr(30).to_f32() }
     }
-    fn place(unit: usize, vector: usize, lane: usize) -> (usize, f32) {
-        let factor = if vector < 15 { pow2_inverse(2 * (vector / 4) + 8 * (vector % 4)) } else { 1.0 };
-        (place_of_columns(unit, vector, lane), factor)
+    fn place(unit: usize, g: usize, i: usize, lane: usize) -> (usize, f32) {
+        let bit = 2 * g + 8 * i;
+        (place_of_columns(unit, g, i, lane), if bit < 30 { pow2_inverse(bit) } else { 1.0 })
     }
     #[inline(always)]
-    fn scales(blocks: &[u8], scales: &mut [f32], offsets: &mut [f32]) {
-        let groups = scales.as_chunks_mut::<16>().0.iter_mut().zip(offsets.as_chunks_mut::<16>().0);
-        for (block, (scales, offsets)) in blocks.chunks_exact(84).zip(groups) {
-            let (d, m) = (half_to_f32(half(block, 80)), half_to_f32(half(block, 82)));
-            for i in 0..16 {
-                let packed = block[column_group(i / 4, i % 4)];
-                scales[i] = d * f32::from(packed & 15);
-                offsets[i] = -(m * f32::from(packed >> 4));
-            }
-        }
+    fn factors(block: &[u8; 84], unit: usize, g: usize, halves: &Halves) -> [f32; 2] {
+        let packed = block[column_group(unit, g)];
+        [halves.read(block, 80) * f32::from(packed & 15), -(halves.read(block, 82) * f32::from(packed >> 4))]
     }
 }
 
-impl Codes for Iq4Xs {
-    const BLOCK: usize = 256;
-    const BYTES: usize = 136;
-    const VECTORS: usize = 8;
-    const GROUP: usize = 8;
+impl Codes<136, 8, 1> for Iq4Xs {
+    const UNITS: usize = 8;
     const OFFSET: bool = false;
     type Unit = [I32x4; 2];
 
     #[inline(always)]
-    fn unit(block: &[u8], unit: usize) -> [I32x4; 2] {
+    fn unit(block: &[u8; 136], unit: usize) -> [I32x4; 2] {
         levels(bytes16(block, 8 + 16 * unit))
     }
     #[inline(always)]
-    fn vector(unit: &[I32x4; 2], i: usize) -> F32x4 {
+    fn vector(unit: &[I32x4; 2], _: usize, i: usize) -> F32x4 {
         signed_byte(unit[i / 4], i % 4)
     }
-    fn place(unit: usize, vector: usize, lane: usize) -> (usize, f32) {
-        (32 * unit + 16 * (vector / 4) + 4 * lane + vector % 4, pow2_inverse(24))
+    fn place(unit: usize, _: usize, i: usize, lane: usize) -> (usize, f32) {
+        (32 * unit + 16 * (i / 4) + 4 * lane + i % 4, pow2_inverse(24))
     }
     #[inline(always)]
-    fn scales(blocks: &[u8], scales: &mut [f32], _: &mut [f32]) {
-        for (block, scales) in blocks.chunks_exact(136).zip(scales.as_chunks_mut::<8>().0) {
-            let (d, high, low) = (half_to_f32(half(block, 0)), half(block, 2), word(block, 4));
-            for (i, scale) in scales.iter_mut().enumerate() {
-                let bits = (low >> (4 * i) & 15) | (high >> (2 * i) & 3) << 4;
-                *scale = d * (bits as f32 - 32.0);
-            }
-        }
+    fn factors(block: &[u8; 136], unit: usize, _: usize, halves: &Halves) -> [f32; 2] {
+        let (high, low) = (half(block, 2), word(block, 4));
+        let bits = (low >> (4 * unit) & 15) | (high >> (2 * unit) & 3) << 4;
+        [halves.read(block, 0) * (bits as f32 - 32.0), 0.0]
     }
 }

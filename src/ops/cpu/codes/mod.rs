@@ -4,6 +4,8 @@
 //! order of their own and times a power of two; `place` says which and how much, and activations are permuted and
 //! divided to match once a call (`prepare`). Powers of two change no bit of a product.
 use super::simd::{F32x4, I32x4};
+use crate::quant;
+use std::sync::OnceLock;
 
 pub mod k_quants;
 pub mod plain;
@@ -11,16 +13,11 @@ pub mod small;
 #[cfg(test)]
 mod tests;
 
-/// A block format. Value `(unit, vector, lane)` is `(code * factor) * scale[group] + offset[group]`.
-pub trait Codes {
-    /// Values of a block.
-    const BLOCK: usize;
-    /// Bytes of a block.
-    const BYTES: usize;
-    /// Vectors unpacked from one load.
-    const VECTORS: usize;
-    /// Consecutive vectors that share a scale: 4 or 8.
-    const GROUP: usize;
+/// A block format of `B` bytes. It is unpacked in units of `P` groups; a group is `G` vectors of four values and has one
+/// scale and one offset: value `(unit, group, vector, lane)` is `(code * factor) * scale[group] + offset[group]`.
+pub trait Codes<const B: usize, const G: usize, const P: usize> {
+    /// Units of a block.
+    const UNITS: usize = 1;
     /// Whether there are scales; without them codes are the values.
     const SCALED: bool = true;
     /// Whether there are offsets.
@@ -28,19 +25,17 @@ pub trait Codes {
     /// What is in registers between the load and the vectors.
     type Unit: Copy;
 
-    /// Units of a block.
-    const UNITS: usize = Self::BLOCK / (4 * Self::VECTORS);
-    /// Groups of a block.
-    const GROUPS: usize = Self::BLOCK / (4 * Self::GROUP);
+    /// Values of a block.
+    const BLOCK: usize = 4 * G * P * Self::UNITS;
 
-    /// Loads a unit of a block; `block` is `BYTES` long and `unit < UNITS`.
-    fn unit(block: &[u8], unit: usize) -> Self::Unit;
-    /// Vector `i < VECTORS` of a unit.
-    fn vector(unit: &Self::Unit, i: usize) -> F32x4;
-    /// Index within the block, and factor, of a lane of a vector of a unit.
-    fn place(unit: usize, vector: usize, lane: usize) -> (usize, f32);
-    /// Scales and offsets of whole blocks, in the order of units and groups. The slices have room for a multiple of four.
-    fn scales(blocks: &[u8], scales: &mut [f32], offsets: &mut [f32]);
+    /// Loads a unit, below `UNITS`, of a block.
+    fn unit(block: &[u8; B], unit: usize) -> Self::Unit;
+    /// Vector `i < G` of group `g < P` of a unit.
+    fn vector(unit: &Self::Unit, g: usize, i: usize) -> F32x4;
+    /// Index within the block, and factor, of a lane of a vector.
+    fn place(unit: usize, g: usize, i: usize, lane: usize) -> (usize, f32);
+    /// Scale and offset of a group.
+    fn factors(block: &[u8; B], unit: usize, g: usize, halves: &Halves) -> [f32; 2];
 }
 
 /// `2^-n`, exactly.
@@ -48,7 +43,7 @@ pub(super) fn pow2_inverse(n: usize) -> f32 {
     f32::from_bits((127 - n as u32) << 23)
 }
 
-/// The 16 bytes at `at`; zeros past the end, which no block size leads to.
+/// The 16 bytes at `at`; zeros past the end, where no block has any.
 #[inline(always)]
 fn bytes16(block: &[u8], at: usize) -> I32x4 {
     match block.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
@@ -79,10 +74,28 @@ pub(super) fn halves(bits: I32x4) -> F32x4 {
     moved.as_f32().mul(F32x4::splat(f32::from_bits((127 + 112) << 23))).bits().or(special).as_f32()
 }
 
-/// One half-precision number.
-#[inline(always)]
-fn half_to_f32(bits: u32) -> f32 {
-    halves(I32x4::splat((bits << 16) as i32)).lanes()[0]
+/// Every half-precision number as a float. One load in a loop that has integer and load slots to spare is cheaper than
+/// the conversion's float operations, and weights use few of the lines.
+pub struct Halves(Box<[f32; 1 << 16]>);
+
+impl Halves {
+    /// The table, made when it is first asked for.
+    pub fn get() -> &'static Self {
+        static TABLE: OnceLock<Halves> = OnceLock::new();
+        TABLE.get_or_init(|| {
+            let values: Box<[f32]> = (0..=u16::MAX).map(|bits| quant::f16_to_f32(bits.to_le_bytes())).collect();
+            // The range has as many values as the array.
+            Self(values.try_into().unwrap_or_else(|_| Box::new([0.0; 1 << 16])))
+        })
+    }
+
+    /// The half at `at` of a block.
+    #[inline(always)]
+    fn read(&self, block: &[u8], at: usize) -> f32 {
+        let bits =
+            block.get(at..).and_then(|rest| rest.first_chunk::<2>()).map_or(0, |&bytes| u16::from_le_bytes(bytes));
+        self.0[usize::from(bits)]
+    }
 }
 
 /// Nibble `n` (0..8, from the lowest) of each lane as `n * 16^n`, the eighth as it is.
