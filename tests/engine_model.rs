@@ -165,8 +165,7 @@ fn usage_is_what_was_emitted() {
     let request = json!({ "prompt": [5, 6, 7], "temperature": 0, "max_tokens": 6 });
     let none = json!({ "prompt": [5, 6, 7], "max_tokens": 0 });
     let too_long = json!({ "prompt": vec![5; 64], "max_tokens": 1 });
-    let (results, _) =
-        run(&path, &json!({ "backend": "cpu", "contextLength": 64 }), &[request, none, too_long]);
+    let (results, _) = run(&path, &json!({ "backend": "cpu", "contextLength": 64 }), &[request, none, too_long]);
     let first = results[0].as_ref().expect("a result");
     assert_eq!(first.usage.prompt_tokens, 3);
     assert_eq!(first.usage.completion_tokens, first.choices[0].tokens.len() as u64);

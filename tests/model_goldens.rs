@@ -17,7 +17,8 @@ fn tiny_llamas(backend: &Backend, bound: f32, chunks: &[usize]) {
             continue;
         }
         let file = entry["file"].as_str().expect("file");
-        let mut model = load(&goldens().join("tiny").join(file), backend, 256).unwrap_or_else(|e| panic!("{file}: {e}"));
+        let mut model =
+            load(&goldens().join("tiny").join(file), backend, 256).unwrap_or_else(|e| panic!("{file}: {e}"));
         for prompt in entry["prompts"].as_array().expect("prompts").iter().filter(|p| p["adapter"].is_null()) {
             let tokens = ids(&prompt["ids"]);
             let all: Vec<usize> = (0..tokens.len()).collect();
@@ -40,7 +41,13 @@ fn tiny_llamas(backend: &Backend, bound: f32, chunks: &[usize]) {
 }
 
 /// Feeds the reference's own tokens and compares the top token of each step.
-fn greedy_steps(model: &mut Transformer, what: &str, prompt: &[u32], expected: &[u32], near_tie: impl Fn(usize) -> bool) {
+fn greedy_steps(
+    model: &mut Transformer,
+    what: &str,
+    prompt: &[u32],
+    expected: &[u32],
+    near_tie: impl Fn(usize) -> bool,
+) {
     let tokens: Vec<u32> = prompt.iter().chain(&expected[..expected.len() - 1]).copied().collect();
     let wanted: Vec<usize> = (prompt.len() - 1..tokens.len()).collect();
     let rows = logits(model, &tokens, &wanted, 128);

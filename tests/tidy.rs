@@ -22,7 +22,23 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // `model/executor` fits a model under the engine and `model/open` loads one into it.
     ("model", &["ops", "backend", "quant", "gguf", "scheduler", "engine", "sampling", "tokenizer", "chat"]),
     ("engine", &["gguf", "quant", "tokenizer", "chat", "sampling", "kv", "sequence", "scheduler"]),
-    ("web", &["engine", "model", "backend", "gguf", "quant", "tokenizer", "chat", "sampling", "kv", "sequence", "scheduler", "ops"]),
+    (
+        "web",
+        &[
+            "engine",
+            "model",
+            "backend",
+            "gguf",
+            "quant",
+            "tokenizer",
+            "chat",
+            "sampling",
+            "kv",
+            "sequence",
+            "scheduler",
+            "ops",
+        ],
+    ),
 ];
 
 /// Only these rooms may name burn, CubeCL or wgpu.
@@ -69,7 +85,11 @@ fn production(text: &str) -> &str {
 fn is_test_file(path: &Path) -> bool {
     path.components().any(|c| {
         let name = c.as_os_str().to_string_lossy();
-        name == "tests" || name == "tests.rs" || name == "testing" || name == "testing.rs" || name.ends_with("_tests.rs")
+        name == "tests"
+            || name == "tests.rs"
+            || name == "testing"
+            || name == "testing.rs"
+            || name.ends_with("_tests.rs")
     })
 }
 
@@ -88,7 +108,11 @@ fn rooms_import_only_rooms_below() {
             for after in code.split("crate::").skip(1) {
                 let name: String = after.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
                 let known = table.contains_key(name.as_str());
-                if known && name != room && !["error", "ids"].contains(&name.as_str()) && !allowed.contains(&name.as_str()) {
+                if known
+                    && name != room
+                    && !["error", "ids"].contains(&name.as_str())
+                    && !allowed.contains(&name.as_str())
+                {
                     wrong.push(format!("{}:{} {room} imports {name}", path.display(), number + 1));
                 }
             }
@@ -112,7 +136,11 @@ fn every_file_says_what_it_is_for_and_is_short() {
         let text = fs::read_to_string(&path).expect("utf-8 source");
         let mut lines = text.lines().skip_while(|l| l.starts_with("#!/"));
         let first = lines.next().unwrap_or_default();
-        let good = if path.extension().is_some_and(|e| e == "rs") { first.starts_with("//!") } else { first.starts_with("/**") };
+        let good = if path.extension().is_some_and(|e| e == "rs") {
+            first.starts_with("//!")
+        } else {
+            first.starts_with("/**")
+        };
         if !good {
             wrong.push(format!("{} opens without a line on its purpose", path.display()));
         }
@@ -127,13 +155,15 @@ fn every_file_says_what_it_is_for_and_is_short() {
 fn every_op_has_a_scalar_reference() {
     let trait_text = fs::read_to_string(root().join("src/ops/mod.rs")).expect("ops/mod.rs");
     let body = trait_text.split("pub trait FiresideOps").nth(1).expect("the trait");
-    let ops: Vec<&str> =
-        body.split("\n    fn ").skip(1).map(|f| f.split('(').next().unwrap_or_default()).collect();
+    let ops: Vec<&str> = body.split("\n    fn ").skip(1).map(|f| f.split('(').next().unwrap_or_default()).collect();
     assert!(ops.len() >= 12, "{ops:?}");
     let all: String = rust_sources().into_iter().filter(|(p, _)| room(p) == "ops").map(|(_, t)| t).collect();
     for op in ops {
         let short = op.trim_end_matches("_logits");
-        assert!(all.contains(&format!("pub fn {op}_reference(")) || all.contains(&format!("pub fn {short}_reference(")), "{op} has no reference");
+        assert!(
+            all.contains(&format!("pub fn {op}_reference(")) || all.contains(&format!("pub fn {short}_reference(")),
+            "{op} has no reference"
+        );
     }
 }
 

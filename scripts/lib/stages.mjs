@@ -38,12 +38,17 @@ function wasmTests(where) {
   return targets;
 }
 
+/** Environment of native tests: those that want the real model fail without it. */
+async function modelEnv() {
+  return { FIRESIDE_MODEL: await defaultModel(), FIRESIDE_REQUIRE_MODEL: "1" };
+}
+
 async function nativeGpu({ quick }) {
   await setupVulkan();
   const env = vulkanEnv();
   if (!env && quick) throw new Skipped("no Vulkan driver: install mesa-vulkan-drivers, or Chromium");
   if (!env) throw new UserError("setup.missing", "no Vulkan driver: install mesa-vulkan-drivers, or Chromium");
-  await run("cargo", ["test", ...NATIVE], { env });
+  await run("cargo", ["test", ...NATIVE], { env: { ...env, ...(await modelEnv()) } });
 }
 
 function testFiles(folder) {
@@ -68,7 +73,7 @@ export const STAGES = [
   { name: "docs", work: () => script("docs.mjs", "--check") },
   { name: "js", work: () => run(process.execPath, ["--test", "--test-force-exit", ...testFiles("tests/js")]) },
   { name: "clippy", work: () => cargo("clippy", "--all-targets", "--", "-D", "warnings") },
-  { name: "test", work: () => cargo("test") },
+  { name: "test", work: async () => run("cargo", ["test"], { env: await modelEnv() }) },
   { name: "clippy-backends", work: () => cargo("clippy", "--all-targets", ...NATIVE, "--", "-D", "warnings") },
   { name: "test-backends", work: nativeGpu },
   { name: "rustdoc", work: () => run("cargo", ["doc", "--no-deps", ...NATIVE], { env: { RUSTDOCFLAGS: "-D warnings" } }) },

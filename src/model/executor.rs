@@ -66,7 +66,13 @@ impl<C: Checkpoint> ModelExecutor<C> {
     }
 
     /// Answers from whole rows on the host: every score, and the samples that `take` names.
-    fn whole_rows(&self, values: &[f32], tile: &Tile<'_>, answers: &mut Answers, take: impl Fn(&SampleRequest) -> bool) {
+    fn whole_rows(
+        &self,
+        values: &[f32],
+        tile: &Tile<'_>,
+        answers: &mut Answers,
+        take: impl Fn(&SampleRequest) -> bool,
+    ) {
         let vocab = self.model.spec.vocab;
         let row = |row: usize| &values[(row - tile.first) * vocab..][..vocab];
         for (index, request) in tile.samples.iter().filter(|(_, s)| take(s)) {
@@ -198,8 +204,7 @@ impl<C: Checkpoint> Executor for ModelExecutor<C> {
     ) -> Result<StepOutput> {
         crate::ops::take_counters();
         let hidden = self.model.hidden(batch, &mut self.checkpoint).await;
-        let mut answers =
-            Answers { rows: vec![None; samples.len()], scores: scores.iter().map(|_| None).collect() };
+        let mut answers = Answers { rows: vec![None; samples.len()], scores: scores.iter().map(|_| None).collect() };
         for first in (0..batch.logit_rows.len()).step_by(LOGIT_ROWS) {
             let count = LOGIT_ROWS.min(batch.logit_rows.len() - first);
             let within = |row: usize| (first..first + count).contains(&row);

@@ -63,7 +63,14 @@ impl Linear {
     }
 
     /// `act(x . gate) * (x . up)`, this matrix being gate rows stacked on up rows: one dispatch when both lie in one part.
-    pub fn gate_up(&self, backend: &Backend, x: &Floats, tokens: usize, activation: Activation, variant: Variant) -> Floats {
+    pub fn gate_up(
+        &self,
+        backend: &Backend,
+        x: &Floats,
+        tokens: usize,
+        activation: Activation,
+        variant: Variant,
+    ) -> Floats {
         let f = self.n / 2;
         match self.parts.as_slice() {
             [part] if part.bias.is_none() => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::backend::{Backend, BackendKind, Floats, Words};
-use crate::gguf::{Gguf, GgmlType, ParseStep, TensorInfo};
+use crate::gguf::{GgmlType, Gguf, ParseStep, TensorInfo};
 use crate::model::linear::{Linear, Part};
 use crate::model::source::ByteSource;
 use crate::model::spec::ModelSpec;
@@ -77,8 +77,11 @@ pub async fn plan(source: &impl ByteSource, gguf: &Gguf) -> Result<LoadPlan> {
     }
     for tensor in &gguf.tensors {
         if tensor.name != "rope_freqs.weight" && !expected.contains_key(tensor.name.as_str()) {
-            return Err(Error::new("model.unexpected_tensor", format!("tensor '{}' has no place in this architecture", tensor.name))
-                .with("tensor", tensor.name.clone()));
+            return Err(Error::new(
+                "model.unexpected_tensor",
+                format!("tensor '{}' has no place in this architecture", tensor.name),
+            )
+            .with("tensor", tensor.name.clone()));
         }
     }
     let weight_bytes = gguf.tensors.iter().map(|t| t.bytes).sum();
@@ -237,9 +240,12 @@ impl<S: ByteSource> Loader<'_, S> {
             let row_bytes = self.row_bytes(tensor.ty, k)? as u64;
             let max_rows = (self.backend.max_binding_bytes() / row_bytes) as usize;
             if max_rows == 0 {
-                return Err(Error::new("memory.gpu", format!("one row of '{name}' exceeds the device's largest binding"))
-                    .with("expected", self.backend.max_binding_bytes())
-                    .with("got", row_bytes));
+                return Err(Error::new(
+                    "memory.gpu",
+                    format!("one row of '{name}' exceeds the device's largest binding"),
+                )
+                .with("expected", self.backend.max_binding_bytes())
+                .with("got", row_bytes));
             }
             layout.k = k;
             let mut taken = 0;
@@ -303,7 +309,14 @@ impl<S: ByteSource> Loader<'_, S> {
         Ok(())
     }
 
-    async fn fill_slot(&mut self, tensor: &TensorInfo, slot: &Slot, done: u64, progress: Progress<'_>, total: u64) -> Result<()> {
+    async fn fill_slot(
+        &mut self,
+        tensor: &TensorInfo,
+        slot: &Slot,
+        done: u64,
+        progress: Progress<'_>,
+        total: u64,
+    ) -> Result<()> {
         let (ty, k) = (self.parts[slot.part].ty, self.parts[slot.part].k);
         let (file_row, device_row) = (quant::row_bytes(ty, k), self.row_bytes(ty, k)?);
         // Whole words a piece on the CPU, whose rows need not be: four rows always are.
@@ -370,7 +383,8 @@ impl<S: ByteSource> Loader<'_, S> {
         for (&index, bias) in layout.parts.iter().zip(&layout.biases) {
             let bias = match bias {
                 Some((name, rows)) => {
-                    let values = self.vectors.get(name).and_then(|v| v.get(rows.clone())).ok_or_else(|| missing(name))?;
+                    let values =
+                        self.vectors.get(name).and_then(|v| v.get(rows.clone())).ok_or_else(|| missing(name))?;
                     Some(self.backend.floats(values.to_vec()))
                 }
                 None => None,
@@ -385,7 +399,10 @@ impl<S: ByteSource> Loader<'_, S> {
 
 /// A small tensor (norm, bias, factors) as f32 values.
 async fn read_vector(source: &impl ByteSource, tensor: &TensorInfo) -> Result<Vec<f32>> {
-    let too_large = || Error::new("model.tensor_shape", format!("tensor '{}' is too large for a vector", tensor.name)).with("tensor", tensor.name.clone());
+    let too_large = || {
+        Error::new("model.tensor_shape", format!("tensor '{}' is too large for a vector", tensor.name))
+            .with("tensor", tensor.name.clone())
+    };
     if tensor.bytes > STAGING_BYTES as u64 {
         return Err(too_large());
     }

@@ -4,7 +4,9 @@ use serde_json::{Map, Value, json};
 
 use crate::backend::{Backend, BackendKind};
 use crate::chat::ChatTemplate;
-use crate::engine::{AdapterInfo, Engine, EngineInfo, EngineParts, Host, KvInfo, MemoryInfo, RunLoop, TextModel, Warning};
+use crate::engine::{
+    AdapterInfo, Engine, EngineInfo, EngineParts, Host, KvInfo, MemoryInfo, RunLoop, TextModel, Warning,
+};
 use crate::gguf::Gguf;
 use crate::model::executor::ModelExecutor;
 use crate::model::loader::{self, LoadPlan};
@@ -51,7 +53,8 @@ pub async fn open<C: Checkpoint, H: Host + 'static>(
     let weights =
         loader::load(&backend, source, &gguf, &plan, &mut |done, total| on_phase(Phase::Upload, done, total)).await?;
     let cache = KvCache::new(&backend, &plan.spec, config.block_size, config.num_blocks);
-    let memory = MemoryInfo { weight_bytes: weights.bytes(), kv_bytes: cache.bytes(), wasm_bytes: linear_memory_bytes() };
+    let memory =
+        MemoryInfo { weight_bytes: weights.bytes(), kv_bytes: cache.bytes(), wasm_bytes: linear_memory_bytes() };
     let info = EngineInfo {
         model_id: model_id(&gguf, settings),
         architecture: plan.spec.architecture.clone(),
@@ -84,7 +87,11 @@ fn text_model(gguf: &Gguf, plan: &LoadPlan, warnings: &mut Vec<Warning>) -> Resu
     let template = vocabulary.chat_template.clone();
     let tokenizer = Tokenizer::new(&vocabulary)?;
     if tokenizer.pre_tokenizer_assumed() {
-        warnings.push(warning("tokenizer.pre_assumed", "the file names no pre-tokenizer; 'default' is used", json!({})));
+        warnings.push(warning(
+            "tokenizer.pre_assumed",
+            "the file names no pre-tokenizer; 'default' is used",
+            json!({}),
+        ));
     }
     let special = |id: Option<crate::ids::TokenId>| {
         let bytes = id.and_then(|id| tokenizer.token_bytes(id, true)).unwrap_or_default();
@@ -197,7 +204,8 @@ fn adapter_info(backend: &Backend) -> Option<AdapterInfo> {
 /// Identifies the weights for prefix sharing: size, names, extents (FNV-1a, Fowler, Noll and Vo).
 fn fingerprint(gguf: &Gguf, len: u64) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    let mut eat = |bytes: &[u8]| bytes.iter().for_each(|b| hash = (hash ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
+    let mut eat =
+        |bytes: &[u8]| bytes.iter().for_each(|b| hash = (hash ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
     eat(&len.to_le_bytes());
     for tensor in &gguf.tensors {
         eat(tensor.name.as_bytes());

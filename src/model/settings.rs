@@ -88,9 +88,12 @@ impl LoadSettings {
     /// `load.invalid`, `load.unsupported`, `memory.kv` when what was asked for does not fit.
     pub fn geometry(&self, spec: &ModelSpec, backend: &Backend, fingerprint: u64) -> Result<SchedulerConfig> {
         if let Some(dtype) = self.kv_cache.dtype.as_deref().filter(|&d| d != "f32") {
-            return Err(Error::new("load.unsupported", format!("kvCache.dtype \"{dtype}\" is not supported; \"f32\" is"))
-                .with("field", "kvCache.dtype")
-                .with("got", dtype));
+            return Err(Error::new(
+                "load.unsupported",
+                format!("kvCache.dtype \"{dtype}\" is not supported; \"f32\" is"),
+            )
+            .with("field", "kvCache.dtype")
+            .with("got", dtype));
         }
         let block_size = self.kv_cache.block_size.unwrap_or(16);
         if !(1..=1024).contains(&block_size) {
@@ -149,10 +152,13 @@ impl LoadSettings {
             }
         };
         if blocks == 0 || blocks > most {
-            return Err(Error::new("memory.kv", format!("{blocks} KV blocks of {block_bytes} bytes do not fit; 1 to {most} do"))
-                .with("expected", most)
-                .with("got", blocks)
-                .with("blockBytes", block_bytes));
+            return Err(Error::new(
+                "memory.kv",
+                format!("{blocks} KV blocks of {block_bytes} bytes do not fit; 1 to {most} do"),
+            )
+            .with("expected", most)
+            .with("got", blocks)
+            .with("blockBytes", block_bytes));
         }
         usize::try_from(blocks).map_err(|_| invalid("kvCache.blocks", "a size of this machine", blocks))
     }

@@ -157,7 +157,9 @@ impl<'a> Keys<'a> {
 
     fn optional_float(&self, name: &str) -> Result<Option<f32>> {
         match self.metadata.opt_f32(&self.key(name))? {
-            Some(value) if !value.is_finite() => Err(self.invalid(name, f64::from(value).to_string(), "a finite number")),
+            Some(value) if !value.is_finite() => {
+                Err(self.invalid(name, f64::from(value).to_string(), "a finite number"))
+            }
             value => Ok(value),
         }
     }
@@ -199,9 +201,12 @@ impl<'a> Keys<'a> {
         let linear = f64::from(self.linear_scaling()?);
         let factor = |i: usize| factors.map_or(1.0, |f| f64::from(f[i]));
         if let Some(bad) = factors.filter(|f| f.len() != dim / 2 || f.iter().any(|v| !v.is_finite() || *v == 0.0)) {
-            return Err(Error::new("model.invalid_hyperparameter", "rope_freqs.weight must hold one finite, non-zero factor a pair")
-                .with("got", bad.len())
-                .with("expected", dim / 2));
+            return Err(Error::new(
+                "model.invalid_hyperparameter",
+                "rope_freqs.weight must hold one finite, non-zero factor a pair",
+            )
+            .with("got", bad.len())
+            .with("expected", dim / 2));
         }
         let frequencies = (0..dim / 2).map(|i| base.powf(-2.0 * i as f64 / dim as f64) / factor(i) / linear).collect();
         Ok(Rope { dim, interleaved: true, frequencies })
@@ -214,12 +219,18 @@ impl<'a> Keys<'a> {
             "linear" => self.optional_float("rope.scaling.factor")?.unwrap_or(1.0),
             other => return Err(self.unsupported("rope.scaling.type", other)),
         };
-        if factor > 0.0 { Ok(factor) } else { Err(self.invalid("rope.scaling.factor", factor.to_string(), "more than 0")) }
+        if factor > 0.0 {
+            Ok(factor)
+        } else {
+            Err(self.invalid("rope.scaling.factor", factor.to_string(), "more than 0"))
+        }
     }
 
     fn unsupported(&self, name: &str, got: impl Into<serde_json::Value>) -> Error {
         let (key, got) = (self.key(name), got.into());
-        Error::new("model.unsupported_feature", format!("{key} = {got} is not supported")).with("key", key).with("got", got)
+        Error::new("model.unsupported_feature", format!("{key} = {got} is not supported"))
+            .with("key", key)
+            .with("got", got)
     }
 
     /// What a llama file may ask for that this forward does not do.
@@ -229,7 +240,9 @@ impl<'a> Keys<'a> {
                 return Err(self.unsupported(name, value));
             }
         }
-        for name in ["logit_scale", "residual_scale", "embedding_scale", "attn_logit_softcapping", "final_logit_softcapping"] {
+        for name in
+            ["logit_scale", "residual_scale", "embedding_scale", "attn_logit_softcapping", "final_logit_softcapping"]
+        {
             if let Some(value) = self.optional_float(name)?.filter(|&value| value != 0.0 && value != 1.0) {
                 return Err(self.unsupported(name, f64::from(value)));
             }

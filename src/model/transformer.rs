@@ -146,7 +146,13 @@ impl Transformer {
         let rope = self.backend.floats(self.spec.rope.table(&batch.positions));
         let meta = self.backend.words(words);
         self.copy_blocks(&meta, &layout);
-        let mut x = self.weights.embedding.embed(&self.backend, &meta, layout.ids, layout.num_tokens, self.spec.embedding_scale);
+        let mut x = self.weights.embedding.embed(
+            &self.backend,
+            &meta,
+            layout.ids,
+            layout.num_tokens,
+            self.spec.embedding_scale,
+        );
         for layer in 0..self.spec.num_layers {
             x = self.layer(layer, x, &rope, &meta, &layout);
             checkpoint.pause().await;

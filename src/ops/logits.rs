@@ -57,12 +57,14 @@ pub fn candidates_reference(logits: &[f32], temperatures: &[f32], p: &Candidates
             let max = chunk.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let base = if max == f32::NEG_INFINITY { 0.0 } else { max };
             let sum: f32 = chunk.iter().map(|&l| (l - base).exp()).sum();
-            let (max_t, sum_t): (f32, f32) = (max / temperature, chunk.iter().map(|&l| ((l - base) / temperature).exp()).sum());
+            let (max_t, sum_t): (f32, f32) =
+                (max / temperature, chunk.iter().map(|&l| ((l - base) / temperature).exp()).sum());
             out.extend([max.to_bits(), sum.to_bits(), max_t.to_bits(), sum_t.to_bits()]);
             let mut order: Vec<usize> = (0..chunk.len()).collect();
             order.sort_by(|&a, &b| chunk[b].total_cmp(&chunk[a]).then(a.cmp(&b)));
             for i in 0..CHUNK_BEST {
-                let (token, logit) = order.get(i).map_or((u32::MAX, f32::NEG_INFINITY), |&i| ((c * CHUNK + i) as u32, chunk[i]));
+                let (token, logit) =
+                    order.get(i).map_or((u32::MAX, f32::NEG_INFINITY), |&i| ((c * CHUNK + i) as u32, chunk[i]));
                 out.extend([token, logit.to_bits()]);
             }
         }

@@ -106,7 +106,17 @@ pub fn matmul_reference(x: &[f32], w: &[u8], out: &mut [f32], bias: &[f32], p: &
 pub fn gate_up_reference(x: &[f32], w: &[u8], p: &GateUpProblem) -> crate::Result<Vec<f32>> {
     let (ty, tokens, k, n) = (p.ty, p.tokens, p.k, 2 * p.f);
     let mut both = vec![0.0; tokens * n];
-    let inner = MatmulProblem { ty, tokens, k, n, out_stride: n, out_col: 0, accumulate: false, has_bias: false, variant: p.variant };
+    let inner = MatmulProblem {
+        ty,
+        tokens,
+        k,
+        n,
+        out_stride: n,
+        out_col: 0,
+        accumulate: false,
+        has_bias: false,
+        variant: p.variant,
+    };
     matmul_reference(x, w, &mut both, &[], &inner)?;
     Ok(gated_reference(&both, &GatedProblem { tokens, f: p.f, activation: p.activation }))
 }

@@ -39,9 +39,19 @@ pub trait FiresideOps: Backend {
     /// Copies whole KV blocks within one layer's cache; pairs lie in `meta`.
     fn copy_blocks(kv: FloatTensor<Self>, meta: IntTensor<Self>, p: CopyBlocksProblem) -> FloatTensor<Self>;
     /// Rows of a quantized table: `[T, K]`, written into `out` where the id is within this part of the table.
-    fn embed(table: IntTensor<Self>, meta: IntTensor<Self>, out: FloatTensor<Self>, p: EmbedProblem) -> FloatTensor<Self>;
+    fn embed(
+        table: IntTensor<Self>,
+        meta: IntTensor<Self>,
+        out: FloatTensor<Self>,
+        p: EmbedProblem,
+    ) -> FloatTensor<Self>;
     /// RMS norm of chosen rows of `x`: `[T, E]` -> `[R, E]`.
-    fn rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, meta: IntTensor<Self>, p: NormProblem) -> FloatTensor<Self>;
+    fn rms_norm(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        meta: IntTensor<Self>,
+        p: NormProblem,
+    ) -> FloatTensor<Self>;
     /// `out[t, col + n] (+)= x[t, :] . w[n, :] (+ bias[n])`; `bias` is read only when `p.has_bias` (pass `x` otherwise).
     fn matmul(
         x: FloatTensor<Self>,
@@ -63,7 +73,12 @@ pub trait FiresideOps: Backend {
         p: RopeKvProblem,
     ) -> (FloatTensor<Self>, FloatTensor<Self>);
     /// Paged attention: `[T, H * D]`.
-    fn attention(qkv: FloatTensor<Self>, kv: FloatTensor<Self>, meta: IntTensor<Self>, p: AttentionProblem) -> FloatTensor<Self>;
+    fn attention(
+        qkv: FloatTensor<Self>,
+        kv: FloatTensor<Self>,
+        meta: IntTensor<Self>,
+        p: AttentionProblem,
+    ) -> FloatTensor<Self>;
     /// Penalties and bias, entry by entry, in place on `[R, V]` logits.
     fn adjust_logits(logits: FloatTensor<Self>, entries: IntTensor<Self>, p: AdjustProblem) -> FloatTensor<Self>;
     /// Per chunk of the vocabulary: best entries and log-sum-exps, as u32 words (`CandidatesProblem` has the layout).

@@ -24,7 +24,14 @@ pub struct RopeKvProblem {
 }
 
 /// Index into a layer's cache of (slot, is_v, kv head, 0).
-pub fn kv_index(slot: usize, is_v: bool, head: usize, block_size: usize, num_kv_heads: usize, head_dim: usize) -> usize {
+pub fn kv_index(
+    slot: usize,
+    is_v: bool,
+    head: usize,
+    block_size: usize,
+    num_kv_heads: usize,
+    head_dim: usize,
+) -> usize {
     let (block, offset) = (slot / block_size, slot % block_size);
     (((block * 2 + usize::from(is_v)) * block_size + offset) * num_kv_heads + head) * head_dim
 }

@@ -89,7 +89,11 @@ pub async fn run(backend: &Backend, needs: &Needs) -> Result<usize> {
 }
 
 fn compare(op: &str, got: &[f32], expected: &[f32], magnitude: f32) -> Result<()> {
-    let worst = got.iter().zip(expected).map(|(g, e)| (g - e).abs()).fold(0.0, |m, d| if d.is_nan() { f32::INFINITY } else { m.max(d) });
+    let worst = got
+        .iter()
+        .zip(expected)
+        .map(|(g, e)| (g - e).abs())
+        .fold(0.0, |m, d| if d.is_nan() { f32::INFINITY } else { m.max(d) });
     if got.len() == expected.len() && worst <= TOLERANCE * magnitude.max(1e-30) {
         return Ok(());
     }

@@ -43,9 +43,16 @@ pub fn from_source(thrown: &JsValue) -> Error {
 /// Codes that sources of the package may raise; `code` is static everywhere in the crate.
 fn known(code: &str) -> Option<&'static str> {
     const CODES: &[&str] = &[
-        "http.network", "http.status", "http.truncated", "http.length", "http.html", "http.stalled", "source.short_read",
-        "source.failed", "source.changed", "load.aborted",
+        "http.network",
+        "http.status",
+        "http.truncated",
+        "http.length",
+        "http.html",
+        "http.stalled",
+        "source.short_read",
+        "source.failed",
+        "source.changed",
+        "load.aborted",
     ];
     CODES.iter().find(|known| **known == code).copied()
 }
-

@@ -209,12 +209,15 @@ test("dispose ends what runs, is idempotent, and what follows is refused", async
 });
 
 test("progress ends with ready, and the file is fetched once", async () => {
+  const fetched = () => page.log.filter(([, url]) => url === "/tiny.gguf").length;
+  const before = fetched();
   const progress = await page.run(async () => {
     const seen = [];
     const engine = await window.load({ onProgress: (p) => seen.push(p) });
     await engine.dispose();
     return seen;
   });
+  assert.equal(fetched() - before, 1);
   assert.equal(progress.at(-1).phase, "ready");
   assert.ok(progress.some(({ phase, loaded, total }) => phase === "download" && loaded === total));
   for (const phase of new Set(progress.map((p) => p.phase))) {

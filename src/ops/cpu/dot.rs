@@ -48,7 +48,11 @@ pub fn products<C: Codes<B, G, P>, const B: usize, const G: usize, const P: usiz
 
 /// Adds a group's partial sum.
 #[inline(always)]
-fn fold<C: Codes<B, G, P>, const B: usize, const G: usize, const P: usize>(acc: F32x4, partial: F32x4, scale: f32) -> F32x4 {
+fn fold<C: Codes<B, G, P>, const B: usize, const G: usize, const P: usize>(
+    acc: F32x4,
+    partial: F32x4,
+    scale: f32,
+) -> F32x4 {
     if C::SCALED { acc.add(partial.mul(F32x4::splat(scale))) } else { acc.add(partial) }
 }
 

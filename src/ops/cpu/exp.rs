@@ -76,57 +76,65 @@ mod tests {
         (f64::from(got) - want).abs() / ulp
     }
 
-    check!(fn exp_is_within_two_ulp() {
-        let mut x = -87.3_f32;
-        while x < 88.7 {
-            assert!(ulps(exp_one(x), f64::from(x).exp()) <= 2.0, "exp({x}) = {}", exp_one(x));
-            x += 0.000_73;
-        }
-        for x in [-103.0_f32, -95.0, -90.0, -88.0, 1e-30, -1e-30, f32::MIN_POSITIVE] {
-            assert!(ulps(exp_one(x), f64::from(x).exp()) <= 2.0, "exp({x}) = {}", exp_one(x));
-        }
-    });
-
-    check!(fn exp_at_the_edges() {
-        assert_eq!(exp_one(0.0), 1.0);
-        assert_eq!(exp_one(-0.0), 1.0);
-        assert_eq!(exp_one(f32::INFINITY), f32::INFINITY);
-        assert_eq!(exp_one(f32::MAX), f32::INFINITY);
-        assert_eq!(exp_one(88.73), f32::INFINITY);
-        assert_eq!(exp_one(f32::NEG_INFINITY), 0.0);
-        assert_eq!(exp_one(f32::MIN), 0.0);
-        assert_eq!(exp_one(-103.98), 0.0);
-        assert!(exp_one(f32::NAN).is_nan());
-    });
-
-    check!(fn activations_follow_the_reference_and_survive_extremes() {
-        for activation in [Activation::Silu, Activation::GeluTanh] {
-            let one = |x: f32| activate(activation, F32x4::splat(x)).lanes()[0];
-            let mut x = -30.0_f32;
-            while x < 30.0 {
-                let want = activation.reference(f64::from(x));
-                // The argument of the exponential reaches tens, and its rounding is the result's.
-                assert!((f64::from(one(x)) - want).abs() <= 4e-6 * want.abs().max(1e-3), "{activation:?}({x})");
-                x += 0.003_7;
+    check!(
+        fn exp_is_within_two_ulp() {
+            let mut x = -87.3_f32;
+            while x < 88.7 {
+                assert!(ulps(exp_one(x), f64::from(x).exp()) <= 2.0, "exp({x}) = {}", exp_one(x));
+                x += 0.000_73;
             }
-            for x in [f32::NEG_INFINITY, f32::MIN, -1e30, -1e10, -1000.0, -120.0] {
-                assert_eq!(one(x), 0.0, "{activation:?}({x})");
+            for x in [-103.0_f32, -95.0, -90.0, -88.0, 1e-30, -1e-30, f32::MIN_POSITIVE] {
+                assert!(ulps(exp_one(x), f64::from(x).exp()) <= 2.0, "exp({x}) = {}", exp_one(x));
             }
-            for x in [1000.0, 1e10, 1e30, f32::MAX, f32::INFINITY] {
-                assert_eq!(one(x), x, "{activation:?}({x})");
-            }
-            assert_eq!(one(0.0), 0.0);
-            assert!(one(f32::NAN).is_nan());
         }
-    });
+    );
 
-    check!(fn tanh_is_absolutely_close() {
-        for i in -4000..4000 {
-            let x = i as f32 * 0.01;
-            let got = tanh(F32x4::splat(x)).lanes()[0];
-            assert!((f64::from(got) - f64::from(x).tanh()).abs() < 2e-7, "tanh({x}) = {got}");
+    check!(
+        fn exp_at_the_edges() {
+            assert_eq!(exp_one(0.0), 1.0);
+            assert_eq!(exp_one(-0.0), 1.0);
+            assert_eq!(exp_one(f32::INFINITY), f32::INFINITY);
+            assert_eq!(exp_one(f32::MAX), f32::INFINITY);
+            assert_eq!(exp_one(88.73), f32::INFINITY);
+            assert_eq!(exp_one(f32::NEG_INFINITY), 0.0);
+            assert_eq!(exp_one(f32::MIN), 0.0);
+            assert_eq!(exp_one(-103.98), 0.0);
+            assert!(exp_one(f32::NAN).is_nan());
         }
-        assert_eq!(tanh(F32x4::splat(f32::INFINITY)).lanes()[0], 1.0);
-        assert_eq!(tanh(F32x4::splat(f32::NEG_INFINITY)).lanes()[0], -1.0);
-    });
+    );
+
+    check!(
+        fn activations_follow_the_reference_and_survive_extremes() {
+            for activation in [Activation::Silu, Activation::GeluTanh] {
+                let one = |x: f32| activate(activation, F32x4::splat(x)).lanes()[0];
+                let mut x = -30.0_f32;
+                while x < 30.0 {
+                    let want = activation.reference(f64::from(x));
+                    // The argument of the exponential reaches tens, and its rounding is the result's.
+                    assert!((f64::from(one(x)) - want).abs() <= 4e-6 * want.abs().max(1e-3), "{activation:?}({x})");
+                    x += 0.003_7;
+                }
+                for x in [f32::NEG_INFINITY, f32::MIN, -1e30, -1e10, -1000.0, -120.0] {
+                    assert_eq!(one(x), 0.0, "{activation:?}({x})");
+                }
+                for x in [1000.0, 1e10, 1e30, f32::MAX, f32::INFINITY] {
+                    assert_eq!(one(x), x, "{activation:?}({x})");
+                }
+                assert_eq!(one(0.0), 0.0);
+                assert!(one(f32::NAN).is_nan());
+            }
+        }
+    );
+
+    check!(
+        fn tanh_is_absolutely_close() {
+            for i in -4000..4000 {
+                let x = i as f32 * 0.01;
+                let got = tanh(F32x4::splat(x)).lanes()[0];
+                assert!((f64::from(got) - f64::from(x).tanh()).abs() < 2e-7, "tanh({x}) = {got}");
+            }
+            assert_eq!(tanh(F32x4::splat(f32::INFINITY)).lanes()[0], 1.0);
+            assert_eq!(tanh(F32x4::splat(f32::NEG_INFINITY)).lanes()[0], -1.0);
+        }
+    );
 }

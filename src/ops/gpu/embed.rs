@@ -82,13 +82,40 @@ pub(super) fn embed(table: CubeTensor, meta: CubeTensor, out: CubeTensor, p: &Em
         let groups = launch::grid((p.tokens * row_parts * l.steps as usize).div_ceil(64));
         let to = launch::buffer(&out, 4);
         launch::launch!(
-            embed_quads, client, groups, dim, table, meta, to, tokens, row_parts as u32, row_start, rows, ids, p.scale, l,
+            embed_quads,
+            client,
+            groups,
+            dim,
+            table,
+            meta,
+            to,
+            tokens,
+            row_parts as u32,
+            row_start,
+            rows,
+            ids,
+            p.scale,
+            l,
         );
     } else {
         let groups = launch::grid((p.tokens * p.width).div_ceil(64));
         let (to, row_words) = (launch::buffer(&out, 1), l.row_words(p.width) as u32);
         launch::launch!(
-            embed_singles, client, groups, dim, table, meta, to, tokens, p.width as u32, row_words, row_start, rows, ids, p.scale, p.ty,
+            embed_singles,
+            client,
+            groups,
+            dim,
+            table,
+            meta,
+            to,
+            tokens,
+            p.width as u32,
+            row_words,
+            row_start,
+            rows,
+            ids,
+            p.scale,
+            p.ty,
         );
     }
     out

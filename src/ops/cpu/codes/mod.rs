@@ -121,7 +121,8 @@ impl Tables {
     /// The half at `at` of a block.
     #[inline(always)]
     fn half(&self, block: &[u8], at: usize) -> f32 {
-        let bits = block.get(at..).and_then(|rest| rest.first_chunk::<2>()).map_or(0, |&bytes| u16::from_le_bytes(bytes));
+        let bits =
+            block.get(at..).and_then(|rest| rest.first_chunk::<2>()).map_or(0, |&bytes| u16::from_le_bytes(bytes));
         self.halves[usize::from(bits)]
     }
 

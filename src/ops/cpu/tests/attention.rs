@@ -99,57 +99,67 @@ impl Batch {
     }
 }
 
-check!(fn attention_follows_the_reference() {
-    let mut random = Random::new(1);
-    let shapes = [(9, 3, 64), (4, 4, 16), (4, 2, 80), (2, 1, 6), (3, 1, 3), (8, 1, 256)];
-    for (heads, kv_heads, dim) in shapes {
-        for (window, softcap) in [(0, 0.0), (5, 0.0), (64, 3.0), (100, 0.0), (0, 2.5)] {
-            for block in [16, 5, 1] {
-                let sizes = Sizes { heads, kv_heads, dim, block, window, softcap };
-                let sequences = [sizes.sequence(1, &mut random), sizes.sequence(150, &mut random)];
-                let queries = [(0, 0), (1, 0), (1, 3), (1, 62), (1, 63), (1, 64), (1, 65), (1, 127), (1, 149)];
-                let batch = batch(&sizes, &sequences, &queries, &mut random);
-                let want = attention_reference(&batch.qkv, &batch.kv, &batch.meta, &batch.p);
-                let what = format!("heads {heads}/{kv_heads} D {dim} block {block} window {window} cap {softcap}");
-                close(&batch.run(), &want, 2e-6, &what);
+check!(
+    fn attention_follows_the_reference() {
+        let mut random = Random::new(1);
+        let shapes = [(9, 3, 64), (4, 4, 16), (4, 2, 80), (2, 1, 6), (3, 1, 3), (8, 1, 256)];
+        for (heads, kv_heads, dim) in shapes {
+            for (window, softcap) in [(0, 0.0), (5, 0.0), (64, 3.0), (100, 0.0), (0, 2.5)] {
+                for block in [16, 5, 1] {
+                    let sizes = Sizes { heads, kv_heads, dim, block, window, softcap };
+                    let sequences = [sizes.sequence(1, &mut random), sizes.sequence(150, &mut random)];
+                    let queries = [(0, 0), (1, 0), (1, 3), (1, 62), (1, 63), (1, 64), (1, 65), (1, 127), (1, 149)];
+                    let batch = batch(&sizes, &sequences, &queries, &mut random);
+                    let want = attention_reference(&batch.qkv, &batch.kv, &batch.meta, &batch.p);
+                    let what = format!("heads {heads}/{kv_heads} D {dim} block {block} window {window} cap {softcap}");
+                    close(&batch.run(), &want, 2e-6, &what);
+                }
             }
         }
     }
-});
+);
 
-check!(fn bits_do_not_depend_on_chunking_batch_or_placement() {
-    let mut random = Random::new(2);
-    for window in [0, 200] {
-        let sizes = Sizes { window, ..SMALL };
-        let long = sizes.sequence(1100, &mut random);
-        let everything: Vec<(usize, usize)> = (0..1100).map(|position| (0, position)).collect();
-        let sequences = [long];
-        let want = batch(&sizes, &sequences, &everything, &mut random).run();
-        let row = sizes.heads * sizes.dim;
-        let [long] = sequences;
-        // Random chunks, each beside tokens of another sequence, in blocks of another size and other places.
-        let sequences = [sizes.sequence(90, &mut random), long];
-        let mut at = 0;
-        while at < 1100 {
-            let chunk = (1 + random.below(130)).min(1100 - at);
-            let sizes = Sizes { block: [16, 8, 32, 7][random.below(4)], ..sizes };
-            let mut queries: Vec<(usize, usize)> = vec![(0, random.below(90)); random.below(3)];
-            let before = queries.len();
-            queries.extend((at..at + chunk).map(|position| (1, position)));
-            let got = batch(&sizes, &sequences, &queries, &mut random).run();
-            assert_eq!(bits(&got[before * row..]), bits(&want[at * row..][..chunk * row]), "{chunk} positions from {at}");
-            at += chunk;
+check!(
+    fn bits_do_not_depend_on_chunking_batch_or_placement() {
+        let mut random = Random::new(2);
+        for window in [0, 200] {
+            let sizes = Sizes { window, ..SMALL };
+            let long = sizes.sequence(1100, &mut random);
+            let everything: Vec<(usize, usize)> = (0..1100).map(|position| (0, position)).collect();
+            let sequences = [long];
+            let want = batch(&sizes, &sequences, &everything, &mut random).run();
+            let row = sizes.heads * sizes.dim;
+            let [long] = sequences;
+            // Random chunks, each beside tokens of another sequence, in blocks of another size and other places.
+            let sequences = [sizes.sequence(90, &mut random), long];
+            let mut at = 0;
+            while at < 1100 {
+                let chunk = (1 + random.below(130)).min(1100 - at);
+                let sizes = Sizes { block: [16, 8, 32, 7][random.below(4)], ..sizes };
+                let mut queries: Vec<(usize, usize)> = vec![(0, random.below(90)); random.below(3)];
+                let before = queries.len();
+                queries.extend((at..at + chunk).map(|position| (1, position)));
+                let got = batch(&sizes, &sequences, &queries, &mut random).run();
+                assert_eq!(
+                    bits(&got[before * row..]),
+                    bits(&want[at * row..][..chunk * row]),
+                    "{chunk} positions from {at}"
+                );
+                at += chunk;
+            }
         }
     }
-});
+);
 
-check!(fn extreme_scores_do_not_break_the_sum() {
-    let mut random = Random::new(3);
-    let mut sequence = SMALL.sequence(200, &mut random);
-    // Scores of +-1e4: all the weight on few positions, exponentials far below the smallest float elsewhere.
-    sequence.qkv.iter_mut().for_each(|v| *v *= 100.0);
-    let batch = batch(&SMALL, &[sequence], &[(0, 199), (0, 64)], &mut random);
-    let want = attention_reference(&batch.qkv, &batch.kv, &batch.meta, &batch.p);
-    close(&batch.run(), &want, 1e-2, "huge scores");
-    assert!(batch.run().iter().all(|v| v.is_finite()));
-});
+check!(
+    fn extreme_scores_do_not_break_the_sum() {
+        let mut random = Random::new(3);
+        let mut sequence = SMALL.sequence(200, &mut random);
+        // Scores of +-1e4: all the weight on few positions, exponentials far below the smallest float elsewhere.
+        sequence.qkv.iter_mut().for_each(|v| *v *= 100.0);
+        let batch = batch(&SMALL, &[sequence], &[(0, 199), (0, 64)], &mut random);
+        let want = attention_reference(&batch.qkv, &batch.kv, &batch.meta, &batch.p);
+        close(&batch.run(), &want, 1e-2, "huge scores");
+        assert!(batch.run().iter().all(|v| v.is_finite()));
+    }
+);

@@ -63,16 +63,8 @@ fn with_min(word: u32, bits: u32) -> Head {
 fn head_k45(w: &[u32], base: usize, part: u32) -> Head {
     let (w1, w2, w3) = (w[base + 1], w[base + 2], w[base + 3]);
     let upper = part >= 2u32;
-    let scales = select(
-        upper,
-        (w3 & 0x0f0f_0f0fu32) | ((w1 >> 2u32) & 0x3030_3030u32),
-        w1 & 0x3f3f_3f3fu32,
-    );
-    let mins = select(
-        upper,
-        ((w3 >> 4u32) & 0x0f0f_0f0fu32) | ((w2 >> 2u32) & 0x3030_3030u32),
-        w2 & 0x3f3f_3f3fu32,
-    );
+    let scales = select(upper, (w3 & 0x0f0f_0f0fu32) | ((w1 >> 2u32) & 0x3030_3030u32), w1 & 0x3f3f_3f3fu32);
+    let mins = select(upper, ((w3 >> 4u32) & 0x0f0f_0f0fu32) | ((w2 >> 2u32) & 0x3030_3030u32), w2 & 0x3f3f_3f3fu32);
     let shift = (part & 1u32) * 16u32;
     let d = f16(w[base] & 0xffffu32);
     let dmin = f16(w[base] >> 16u32);
@@ -128,4 +120,3 @@ fn head_k6(w: &[u32], base: usize, part: u32) -> Head {
     let scale = byte_floats(both ^ 0x8080_8080u32, 128u32) * F4::new(d);
     Head { scale, min: F4::new(0.0f32), after: 1.0f32, bits: 0u32 }
 }
-

@@ -51,7 +51,14 @@ impl Cache {
         (meta, p)
     }
 
-    fn run(&self, kv: &Tensor<1>, qkv: &[f32], tokens: &[(usize, usize)], variant: Variant, device: &Backend) -> Vec<f32> {
+    fn run(
+        &self,
+        kv: &Tensor<1>,
+        qkv: &[f32],
+        tokens: &[(usize, usize)],
+        variant: Variant,
+        device: &Backend,
+    ) -> Vec<f32> {
         let (meta, p) = self.step(tokens, variant);
         let qkv = floats(qkv, device).into_dispatch();
         let out = Dispatch::attention(qkv, kv.clone().into_dispatch(), words(&meta, device).into_dispatch(), p);

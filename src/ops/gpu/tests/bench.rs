@@ -73,7 +73,8 @@ fn products(ty: GgmlType, body: Option<&'static str>, tokens: usize, k: usize, n
     let hand = body.filter(|_| tokens == 1).map(|body| time(&out, || plain(body, &x, &w, &out, k / 32, n)));
     let mut ours = [0.0; 2];
     for (ours, variant) in ours.iter_mut().zip([Variant::Serial, Variant::Workgroup]) {
-        let p = MatmulProblem { ty, tokens, k, n, out_stride: n, out_col: 0, accumulate: false, has_bias: false, variant };
+        let p =
+            MatmulProblem { ty, tokens, k, n, out_stride: n, out_col: 0, accumulate: false, has_bias: false, variant };
         *ours = time(&out, || {
             let (x, w, out) = (x.clone().into_dispatch(), w.clone().into_dispatch(), out.clone().into_dispatch());
             let _ = Dispatch::matmul(x.clone(), w, out, x, p);
@@ -86,7 +87,9 @@ fn products(ty: GgmlType, body: Option<&'static str>, tokens: usize, k: usize, n
 #[ignore = "a measurement"]
 fn products_beside_plain_wgsl() {
     let Some(device) = device() else { return };
-    for (ty, body) in [(GgmlType::Q8_0, Some(Q8)), (GgmlType::Q4_1, Some(Q4)), (GgmlType::Q4_K, None), (GgmlType::Q6_K, None)] {
+    for (ty, body) in
+        [(GgmlType::Q8_0, Some(Q8)), (GgmlType::Q4_1, Some(Q4)), (GgmlType::Q4_K, None), (GgmlType::Q6_K, None)]
+    {
         for (k, n) in [(576, 1536), (1536, 576), (2048, 8192)] {
             if k % ty.block_elems() == 0 {
                 products(ty, body, 1, k, n, &device);
@@ -137,7 +140,8 @@ fn the_rest_of_a_layer() {
                     variant,
                 };
                 let ms = time(&qkv, || {
-                    let (q, kv, meta) = (qkv.clone().into_dispatch(), kv.clone().into_dispatch(), meta.clone().into_dispatch());
+                    let (q, kv, meta) =
+                        (qkv.clone().into_dispatch(), kv.clone().into_dispatch(), meta.clone().into_dispatch());
                     drop(Dispatch::attention(q, kv, meta, p));
                 });
                 println!("attention {variant:?} {tokens} tokens, context {context}: {ms:.3} ms");

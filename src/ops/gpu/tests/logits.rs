@@ -25,10 +25,14 @@ fn entries_change_their_logits() {
     let p = AdjustProblem { num_entries: 67, vocab };
     let mut want = logits.clone();
     adjust_reference(&mut want, &entries, &p);
-    let out = Dispatch::adjust_logits(floats(&logits, &device).into_dispatch(), words(&entries, &device).into_dispatch(), p);
+    let out =
+        Dispatch::adjust_logits(floats(&logits, &device).into_dispatch(), words(&entries, &device).into_dispatch(), p);
     let got = read(Tensor::<1>::from_dispatch(out));
     assert_close(&got, &want, &[10.0], "adjust");
-    assert_eq!(got.iter().zip(&logits).filter(|(g, l)| g != l).count(), want.iter().zip(&logits).filter(|(w, l)| w != l).count());
+    assert_eq!(
+        got.iter().zip(&logits).filter(|(g, l)| g != l).count(),
+        want.iter().zip(&logits).filter(|(w, l)| w != l).count()
+    );
 }
 
 /// Sums approximately, everything else exactly.
@@ -67,7 +71,8 @@ fn not_a_number_spoils_only_its_chunk() {
     logits[2 * CHUNK + 3] = f32::NEG_INFINITY;
     let p = CandidatesProblem { rows: 1, vocab: 4 * CHUNK };
     let got = read_words(candidates(&logits, &[0.0], p, &device));
-    let sums: Vec<bool> = got.chunks(CHUNK_WORDS).map(|c| f32::from_bits(c[1]).is_nan() && f32::from_bits(c[3]).is_nan()).collect();
+    let sums: Vec<bool> =
+        got.chunks(CHUNK_WORDS).map(|c| f32::from_bits(c[1]).is_nan() && f32::from_bits(c[3]).is_nan()).collect();
     assert_eq!(sums, [false, true, false, false]);
     let want = candidates_reference(&logits, &[0.0], &p);
     compare(&got[2 * CHUNK_WORDS..], &want[2 * CHUNK_WORDS..], "chunks after");

@@ -5,7 +5,8 @@ use burn::tensor::Tensor;
 use super::*;
 use crate::ops::FiresideOps;
 use crate::ops::matmul::{
-    Activation, GateUpProblem, GatedProblem, MatmulProblem, Variant, gate_up_reference, gated_reference, matmul_reference,
+    Activation, GateUpProblem, GatedProblem, MatmulProblem, Variant, gate_up_reference, gated_reference,
+    matmul_reference,
 };
 
 const VARIANTS: [Variant; 2] = [Variant::Serial, Variant::Workgroup];
@@ -15,7 +16,14 @@ fn problem(ty: GgmlType, tokens: usize, k: usize, n: usize, variant: Variant) ->
 }
 
 /// x, w and out on the device, so that one upload of weights serves several products.
-fn product(x: &[f32], w: &Tensor<1, Int>, out: &[f32], bias: Option<&[f32]>, p: MatmulProblem, device: &Backend) -> Vec<f32> {
+fn product(
+    x: &[f32],
+    w: &Tensor<1, Int>,
+    out: &[f32],
+    bias: Option<&[f32]>,
+    p: MatmulProblem,
+    device: &Backend,
+) -> Vec<f32> {
     let x = floats(x, device);
     let bias = bias.map_or_else(|| x.clone(), |bias| floats(bias, device));
     let out = floats(out, device).into_dispatch();
@@ -91,7 +99,8 @@ fn bias_column_and_accumulation() {
             let (tokens, k, n, out_stride, out_col) = (3, 64, 37, 50, 9);
             let (x, bytes) = (random.floats(tokens * k), weights(GgmlType::Q4_1, n, k, &mut random));
             let (before, bias) = (random.floats(tokens * out_stride), random.floats(n));
-            let p = MatmulProblem { ty: GgmlType::Q4_1, tokens, k, n, out_stride, out_col, accumulate, has_bias, variant };
+            let p =
+                MatmulProblem { ty: GgmlType::Q4_1, tokens, k, n, out_stride, out_col, accumulate, has_bias, variant };
             let mut want = before.clone();
             matmul_reference(&x, &bytes, &mut want, &bias, &p).unwrap();
             let w = words(&packed(p.ty, k, &bytes), &device);
@@ -109,7 +118,13 @@ fn bias_column_and_accumulation() {
 fn rows_have_equal_bits_whatever_their_number() {
     let Some(device) = device() else { return };
     let mut random = Random(6);
-    let cases = [(GgmlType::Q4_1, 576), (GgmlType::Q8_0, 1536), (GgmlType::F16, 2048), (GgmlType::Q4_K, 1536), (GgmlType::Q6_K, 2048)];
+    let cases = [
+        (GgmlType::Q4_1, 576),
+        (GgmlType::Q8_0, 1536),
+        (GgmlType::F16, 2048),
+        (GgmlType::Q4_K, 1536),
+        (GgmlType::Q6_K, 2048),
+    ];
     for (ty, k) in cases {
         let (n, x) = (21, random.floats(33 * k));
         let w = words(&packed(ty, k, &weights(ty, n, k, &mut random)), &device);

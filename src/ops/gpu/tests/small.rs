@@ -42,7 +42,9 @@ fn norm_of_a_row_ignores_its_neighbours() {
 fn rope_rotates_and_fills_the_cache() {
     let Some(device) = device() else { return };
     let mut random = Random(33);
-    for (h, kv_heads, d, rope_dim, block_size) in [(9, 3, 64, 64, 16), (2, 1, 10, 6, 3), (1, 1, 7, 4, 16), (4, 4, 16, 0, 8)] {
+    for (h, kv_heads, d, rope_dim, block_size) in
+        [(9, 3, 64, 64, 16), (2, 1, 10, 6, 3), (1, 1, 7, 4, 16), (4, 4, 16, 0, 8)]
+    {
         for interleaved in [false, true] {
             let (tokens, blocks) = (7, 6);
             let p = RopeKvProblem {
@@ -85,7 +87,8 @@ fn place_writes_only_its_bytes() {
         let bytes: Vec<u8> = src.iter().flat_map(|w| w.to_le_bytes()).collect();
         place_reference(&mut want, &bytes, &p);
         let out = Dispatch::place(words(&dst, &device).into_dispatch(), words(&src, &device).into_dispatch(), p);
-        let got: Vec<u8> = read_words(Tensor::<1, Int>::from_dispatch(out)).iter().flat_map(|w| w.to_le_bytes()).collect();
+        let got: Vec<u8> =
+            read_words(Tensor::<1, Int>::from_dispatch(out)).iter().flat_map(|w| w.to_le_bytes()).collect();
         assert!(got == want, "{p:?}");
     }
 }
