@@ -5,6 +5,7 @@ use super::exp::{exp, exp_one, tanh};
 use super::simd::F32x4;
 use crate::ops::attention::{AttentionProblem, SEGMENT};
 use crate::ops::rope_kv::kv_index;
+use std::array::from_fn;
 use std::ops::Range;
 
 /// Values of one head mixed so far, with the maximum and the sum that they are relative to.
@@ -78,16 +79,15 @@ fn scores(
     p: &AttentionProblem,
 ) -> [f32; SEGMENT] {
     let mut scores = [f32::NEG_INFINITY; SEGMENT];
-    for i in reach.clone() {
-        let k = &kv[segment.k[i] + head..][..q.len()];
-        let mut acc = F32x4::splat(0.0);
-        let (q4, q_rest) = q.as_chunks::<4>();
-        let (k4, k_rest) = k.as_chunks::<4>();
-        for (q, k) in q4.iter().zip(k4) {
-            acc = acc.add(F32x4::load(q).mul(F32x4::load(k)));
-        }
-        acc = acc.add(F32x4::load_partial(q_rest).mul(F32x4::load_partial(k_rest)));
-        scores[i] = acc.sum() * p.scale;
+    let key = |i: usize| &kv[segment.k[i] + head..][..q.len()];
+    let mut at = reach.start;
+    while at + 4 <= reach.end {
+        let four = dots(q, [key(at), key(at + 1), key(at + 2), key(at + 3)]);
+        F32x4::sums(four).mul(F32x4::splat(p.scale)).store_partial(&mut scores[at..at + 4]);
+        at += 4;
+    }
+    for (i, score) in scores.iter_mut().enumerate().take(reach.end).skip(at) {
+        *score = dots(q, [key(i)])[0].sum() * p.scale;
     }
     if p.softcap > 0.0 {
         let cap = F32x4::splat(p.softcap);
@@ -98,6 +98,28 @@ fn scores(
         scores[reach.end..].fill(f32::NEG_INFINITY);
     }
     scores
+}
+
+/// Products of q with `N` keys, each still in four lanes.
+#[inline(always)]
+fn dots<const N: usize>(q: &[f32], keys: [&[f32]; N]) -> [F32x4; N] {
+    let (q4, q_rest) = q.as_chunks::<4>();
+    let keys = keys.map(|key| key.as_chunks::<4>());
+    let k4: [&[[f32; 4]]; N] = from_fn(|n| &keys[n].0[..q4.len()]);
+    let mut acc = [F32x4::splat(0.0); N];
+    for (i, q) in q4.iter().enumerate() {
+        let q = F32x4::load(q);
+        for n in 0..N {
+            acc[n] = acc[n].add(q.mul(F32x4::load(&k4[n][i])));
+        }
+    }
+    if !q_rest.is_empty() {
+        let q = F32x4::load_partial(q_rest);
+        for n in 0..N {
+            acc[n] = acc[n].add(q.mul(F32x4::load_partial(keys[n].1)));
+        }
+    }
+    acc
 }
 
 /// Scores become `exp(score - max)`, zero out of reach. Gives the maximum and the sum.
@@ -127,18 +149,34 @@ fn mix(
     d: usize,
     mixed: &mut [[f32; 4]],
 ) {
-    mixed.fill([0.0; 4]);
-    for i in reach.clone() {
-        let weight = F32x4::splat(weights[i]);
-        let (v4, v_rest) = kv[segment.v[i] + head..][..d].as_chunks::<4>();
-        for (mixed, v) in mixed.iter_mut().zip(v4) {
-            F32x4::load(mixed).add(weight.mul(F32x4::load(v))).store(mixed);
+    const AT_ONCE: usize = 4;
+    let places = &segment.v[reach.clone()];
+    let weights = &weights[reach.clone()];
+    let whole = d / (4 * AT_ONCE) * AT_ONCE;
+    let (runs, rest) = mixed.split_at_mut(whole);
+    let mut column = head;
+    for run in runs.as_chunks_mut::<AT_ONCE>().0 {
+        let mut acc = [F32x4::splat(0.0); AT_ONCE];
+        for (&weight, &place) in weights.iter().zip(places) {
+            let weight = F32x4::splat(weight);
+            let v = kv[place + column..][..4 * AT_ONCE].as_chunks::<4>().0;
+            for (acc, v) in acc.iter_mut().zip(v) {
+                *acc = acc.add(weight.mul(F32x4::load(v)));
+            }
         }
-        if let [.., last] = mixed
-            && !v_rest.is_empty()
-        {
-            F32x4::load(last).add(weight.mul(F32x4::load_partial(v_rest))).store(last);
+        for (acc, mixed) in acc.into_iter().zip(run) {
+            acc.store(mixed);
         }
+        column += 4 * AT_ONCE;
+    }
+    for mixed in rest {
+        let width = (head + d - column).min(4);
+        let mut acc = F32x4::splat(0.0);
+        for (&weight, &place) in weights.iter().zip(places) {
+            acc = acc.add(F32x4::splat(weight).mul(F32x4::load_partial(&kv[place + column..][..width])));
+        }
+        acc.store(mixed);
+        column += width;
     }
 }
 

@@ -56,7 +56,7 @@ fn fold<C: Codes<B, G, P>, const B: usize, const G: usize, const P: usize>(
     if C::SCALED { acc.add(partial.mul(F32x4::splat(scale))) } else { acc.add(partial) }
 }
 
-/// One activation row: codes are used as they are unpacked.
+/// One activation row: codes are used as they are unpacked, which costs less than keeping them.
 fn one<C: Codes<B, G, P>, const B: usize, const G: usize, const P: usize>(
     w: Rows,
     x: &Prepared,
@@ -70,6 +70,7 @@ fn one<C: Codes<B, G, P>, const B: usize, const G: usize, const P: usize>(
     }
 }
 
+/// One weight row with one activation row, whose group sums are in lane 0.
 #[inline(always)]
 fn dot<C: Codes<B, G, P>, const B: usize, const G: usize, const P: usize>(
     blocks: &[[u8; B]],

@@ -32,22 +32,22 @@ impl Prepared {
         let mut padded = vec![0.0; blocks * C::BLOCK];
         for (t, row) in x.chunks_exact(k.max(1)).enumerate() {
             padded[..k].copy_from_slice(row);
-            prepared.push_row(&padded, &places, 4 * G, t);
+            prepared.push_row(&padded, &places, 4 * G, t, C::OFFSET_FACTOR);
         }
         prepared
     }
 
-    fn push_row(&mut self, row: &[f32], places: &[(usize, f32)], group: usize, t: usize) {
+    fn push_row(&mut self, row: &[f32], places: &[(usize, f32)], group: usize, t: usize, factor: f32) {
         let mut sums = self.sums[t / TILE * self.num_groups..][..self.num_groups].iter_mut();
         for block in row.chunks_exact(places.len()) {
             for places in places.chunks_exact(group) {
                 let mut sum = F32x4::splat(0.0);
                 for four in places.as_chunks::<4>().0 {
                     sum = sum.add(F32x4::load(&four.map(|(at, _)| block[at])));
-                    self.vectors.push(four.map(|(at, factor)| block[at] * factor));
+                    self.vectors.push(four.map(|(at, divisor)| block[at] * divisor));
                 }
                 if let Some(tile) = sums.next() {
-                    tile[t % TILE] = sum.sum();
+                    tile[t % TILE] = sum.sum() * factor;
                 }
             }
         }
@@ -63,7 +63,7 @@ impl Prepared {
         &self.vectors[row * self.num_vectors..][..self.num_vectors]
     }
 
-    /// Sums of a tile's groups, one lane a row; lanes without a row are zero.
+    /// Sums of a tile's groups times the format's factor on offsets, one lane a row; lanes without a row are zero.
     pub fn sums(&self, tile: usize) -> &[[f32; TILE]] {
         &self.sums[tile * self.num_groups..][..self.num_groups]
     }

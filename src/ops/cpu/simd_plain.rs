@@ -43,6 +43,12 @@ impl F32x4 {
         self.0
     }
 
+    /// The sums of the lanes of four vectors, each in the order of [`F32x4::sum`].
+    #[inline(always)]
+    pub fn sums(vectors: [Self; 4]) -> Self {
+        Self(vectors.map(Self::sum))
+    }
+
     lanewise! {
         /// Sum of each lane.
         add(other: Self) = |a: f32, b: f32| a + b;
@@ -99,6 +105,8 @@ impl I32x4 {
     lanewise! {
         /// Bitwise and.
         and(other: Self) = |a: i32, b: i32| a & b;
+        /// Bits of `self` that `other` has not.
+        and_not(other: Self) = |a: i32, b: i32| a & !b;
         /// Bitwise or.
         or(other: Self) = |a: i32, b: i32| a | b;
         /// Bitwise exclusive or.

@@ -43,6 +43,17 @@ impl F32x4 {
         [f32x4_extract_lane::<0>(v), f32x4_extract_lane::<1>(v), f32x4_extract_lane::<2>(v), f32x4_extract_lane::<3>(v)]
     }
 
+    /// The sums of the lanes of four vectors, each in the order of [`F32x4::sum`].
+    #[inline(always)]
+    pub fn sums([a, b, c, d]: [Self; 4]) -> Self {
+        let (ab, cd) = (i32x4_shuffle::<0, 4, 1, 5>(a.0, b.0), i32x4_shuffle::<0, 4, 1, 5>(c.0, d.0));
+        let (ab_high, cd_high) = (i32x4_shuffle::<2, 6, 3, 7>(a.0, b.0), i32x4_shuffle::<2, 6, 3, 7>(c.0, d.0));
+        let low = f32x4_add(i32x4_shuffle::<0, 1, 4, 5>(ab, cd), i32x4_shuffle::<2, 3, 6, 7>(ab, cd));
+        let high =
+            f32x4_add(i32x4_shuffle::<0, 1, 4, 5>(ab_high, cd_high), i32x4_shuffle::<2, 3, 6, 7>(ab_high, cd_high));
+        Self(f32x4_add(low, high))
+    }
+
     binary! {
         /// Sum of each lane.
         add = f32x4_add;
@@ -90,6 +101,8 @@ impl I32x4 {
         swizzle = i8x16_swizzle;
         /// Bitwise and.
         and = v128_and;
+        /// Bits of `self` that `other` has not.
+        and_not = v128_andnot;
         /// Bitwise or.
         or = v128_or;
         /// Bitwise exclusive or.

@@ -73,3 +73,10 @@ pub fn runnable() -> impl Iterator<Item = GgmlType> {
 pub fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
+
+/// FNV-1a of the bits: what native and wasm builds must agree on.
+pub fn digest(values: &[f32]) -> u64 {
+    values
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, v| (hash ^ u64::from(v.to_bits())).wrapping_mul(0x0000_0100_0000_01b3))
+}

@@ -27,22 +27,28 @@ fn column_group(unit: usize, group: usize) -> usize {
     8 * (unit / 2) + 2 * group + unit % 2
 }
 
-/// Scale and offset of group `j` of Q4_K and Q5_K, from the 6-bit ones.
+/// Scale and offset of group `2 * unit + g` of Q4_K and Q5_K, from the 6-bit ones.
 #[inline(always)]
-fn factors_of_32(block: &[u8], j: usize, tables: &Tables) -> [f32; 2] {
-    let Some(packed) = block.get(4..).and_then(|rest| rest.first_chunk::<12>()) else { return [0.0; 2] };
-    let (scale, minimum) = if j < 4 {
-        (packed[j & 3] & 63, packed[4 + (j & 3)] & 63)
+fn factors_of_32(block: &[u8], unit: usize, g: usize, tables: &Tables) -> [f32; 2] {
+    const LOW6: u32 = 0x3f3f_3f3f;
+    const LOW4: u32 = 0x0f0f_0f0f;
+    const LOW2: u32 = 0x0303_0303;
+    // Four scales, then four minima in 6 of 8 bits; the last four of each are spread over what is left.
+    let (first, second) = (word(block, 4), word(block, 8));
+    let (scales, minima) = if unit < 2 {
+        (first & LOW6, second & LOW6)
     } else {
-        let (low, i) = (packed[8 + (j & 3)], j & 3);
-        (low & 15 | packed[i] >> 6 << 4, low >> 4 | packed[4 + i] >> 6 << 4)
+        let third = word(block, 12);
+        (third & LOW4 | (first >> 6 & LOW2) << 4, third >> 4 & LOW4 | (second >> 6 & LOW2) << 4)
     };
-    [tables.half(block, 0) * f32::from(scale), -(tables.half(block, 2) * f32::from(minimum))]
+    let pick = |four: u32| (four >> (16 * (unit % 2) + 8 * g) & 0xff) as f32;
+    [tables.half(block, 0) * pick(scales), tables.half(block, 2) * pick(minima)]
 }
 
 impl Codes<144, 8, 2> for Q4K {
     const UNITS: usize = 4;
     const OFFSET: bool = true;
+    const OFFSET_FACTOR: f32 = -1.0;
     type Unit = [I32x4; 2];
 
     #[inline(always)]
@@ -58,18 +64,19 @@ impl Codes<144, 8, 2> for Q4K {
     }
     #[inline(always)]
     fn factors(block: &[u8; 144], unit: usize, g: usize, tables: &Tables) -> [f32; 2] {
-        factors_of_32(block, 2 * unit + g, tables)
+        factors_of_32(block, unit, g, tables)
     }
 }
 
 impl Codes<176, 8, 2> for Q5K {
     const UNITS: usize = 4;
     const OFFSET: bool = true;
+    const OFFSET_FACTOR: f32 = -1.0;
     type Unit = [I32x4; 4];
 
     #[inline(always)]
     fn unit(block: &[u8; 176], unit: usize, tables: &Tables) -> [I32x4; 4] {
-        let (low, one) = (tables.low, I32x4::splat(0x0101_0101));
+        let (low, one) = (tables.low, tables.one);
         std::array::from_fn(|i| {
             let q = bytes16(block, 48 + 32 * unit + 16 * (i % 2));
             let fifth = bytes16(block, 16 + 16 * (i % 2)).shr((2 * unit + i / 2) as u32).and(one).shl(4);
@@ -85,55 +92,53 @@ impl Codes<176, 8, 2> for Q5K {
     }
     #[inline(always)]
     fn factors(block: &[u8; 176], unit: usize, g: usize, tables: &Tables) -> [f32; 2] {
-        factors_of_32(block, 2 * unit + g, tables)
+        factors_of_32(block, unit, g, tables)
     }
 }
 
-impl Codes<210, 4, 4> for Q6K {
-    const UNITS: usize = 4;
+// A unit is the low or the high nibbles of 16 columns of a half block: 2 groups of 16 values, 32 apart.
+impl Codes<210, 4, 2> for Q6K {
+    const UNITS: usize = 8;
     const OFFSET: bool = true;
-    type Unit = [I32x4; 4];
+    const OFFSET_FACTOR: f32 = -32.0;
+    type Unit = [I32x4; 2];
 
     #[inline(always)]
-    fn unit(block: &[u8; 210], unit: usize, tables: &Tables) -> [I32x4; 4] {
-        let (half, side) = (unit / 2, unit % 2);
-        let (a, b) = (bytes16(block, 64 * half + 16 * side), bytes16(block, 64 * half + 32 + 16 * side));
-        let high = bytes16(block, 128 + 32 * half + 16 * side);
-        let (low, two) = (tables.low, I32x4::splat(0x3030_3030));
-        [
-            a.and(low).or(high.shl(4).and(two)),
-            b.and(low).or(high.shl(2).and(two)),
-            a.shr(4).and(low).or(high.and(two)),
-            b.shr(4).and(low).or(high.shr(2).and(two)),
-        ]
+    fn unit(block: &[u8; 210], unit: usize, tables: &Tables) -> [I32x4; 2] {
+        let (half, side, shift) = (unit / 4, unit / 2 % 2, 4 * (unit as u32 % 2));
+        let high = bytes16(block, 128 + 32 * half + 16 * side).shr(shift);
+        let nibbles = |g: usize| bytes16(block, 64 * half + 32 * g + 16 * side).shr(shift).and(tables.low);
+        [nibbles(0).or(high.shl(4).and(tables.fifth_and_sixth)), nibbles(1).or(high.shl(2).and(tables.fifth_and_sixth))]
     }
     #[inline(always)]
-    fn vector(unit: &[I32x4; 4], g: usize, i: usize, tables: &Tables) -> F32x4 {
+    fn vector(unit: &[I32x4; 2], g: usize, i: usize, tables: &Tables) -> F32x4 {
         tables.byte(unit[g], i)
     }
     fn place(unit: usize, g: usize, i: usize, lane: usize) -> (usize, f32) {
-        (place_of_columns(unit, g, i, lane), byte_factor(i))
+        let column = 16 * (unit / 2 % 2) + 4 * lane + i;
+        (128 * (unit / 4) + 64 * (unit % 2) + 32 * g + column, byte_factor(i))
     }
     #[inline(always)]
     fn factors(block: &[u8; 210], unit: usize, g: usize, tables: &Tables) -> [f32; 2] {
-        let scale = tables.half(block, 208) * f32::from(block[192 + column_group(unit, g)] as i8);
-        [scale, scale * -32.0]
+        let group = 8 * (unit / 4) + 4 * (unit % 2) + 2 * g + unit / 2 % 2;
+        [tables.half(block, 208) * f32::from(block[192 + group] as i8); 2]
     }
 }
 
 impl Codes<110, 4, 4> for Q3K {
     const UNITS: usize = 4;
     const OFFSET: bool = true;
+    const OFFSET_FACTOR: f32 = -4.0;
     type Unit = [I32x4; 4];
 
     #[inline(always)]
-    fn unit(block: &[u8; 110], unit: usize, _: &Tables) -> [I32x4; 4] {
+    fn unit(block: &[u8; 110], unit: usize, tables: &Tables) -> [I32x4; 4] {
         let (half, side) = (unit / 2, unit % 2);
         let q = bytes16(block, 32 + 32 * half + 16 * side);
         let high = bytes16(block, 16 * side).shr(4 * half as u32);
         std::array::from_fn(|j| {
-            let third = high.shr(j as u32).and(I32x4::splat(0x0101_0101)).shl(2);
-            q.shr(2 * j as u32).and(I32x4::splat(0x0303_0303)).or(third)
+            let third = high.shr(j as u32).and(tables.one).shl(2);
+            q.shr(2 * j as u32).and(tables.pair).or(third)
         })
     }
     #[inline(always)]
@@ -148,14 +153,14 @@ impl Codes<110, 4, 4> for Q3K {
         let group = column_group(unit, g);
         let low = block[96 + group % 8] >> (group / 8 * 4) & 15;
         let high = block[104 + group % 4] >> (group / 4 * 2) & 3;
-        let scale = tables.half(block, 108) * f32::from((low | high << 4) as i8 - 32);
-        [scale, scale * -4.0]
+        [tables.half(block, 108) * f32::from((low | high << 4) as i8 - 32); 2]
     }
 }
 
 impl Codes<84, 4, 4> for Q2K {
     const UNITS: usize = 4;
     const OFFSET: bool = true;
+    const OFFSET_FACTOR: f32 = -1.0;
     type Unit = I32x4;
 
     #[inline(always)]
@@ -174,7 +179,7 @@ impl Codes<84, 4, 4> for Q2K {
     #[inline(always)]
     fn factors(block: &[u8; 84], unit: usize, g: usize, tables: &Tables) -> [f32; 2] {
         let packed = block[column_group(unit, g)];
-        [tables.half(block, 80) * f32::from(packed & 15), -(tables.half(block, 82) * f32::from(packed >> 4))]
+        [tables.half(block, 80) * f32::from(packed & 15), tables.half(block, 82) * f32::from(packed >> 4)]
     }
 }
 

@@ -23,6 +23,8 @@ pub trait Codes<const B: usize, const G: usize, const P: usize> {
     const SCALED: bool = true;
     /// Whether there are offsets.
     const OFFSET: bool;
+    /// Factor on offsets, which sums of activations take over.
+    const OFFSET_FACTOR: f32 = 1.0;
     /// What is in registers between the load and the vectors.
     type Unit: Copy;
 
@@ -79,8 +81,15 @@ pub struct Tables {
     pairs: [I32x4; 15],
     /// `0x0f` in every byte.
     low: I32x4,
+    /// `0x30`, `0x10`, `0x03` and `0x01` in every byte.
+    fifth_and_sixth: I32x4,
+    fifth: I32x4,
+    pair: I32x4,
+    one: I32x4,
     /// 1, 2, .. 128 in the bytes, twice.
     bits: I32x4,
+    /// Where in a lane the bits of 16 bytes are: those of values 0..16, and those of values 16..32.
+    bits_from: [I32x4; 2],
     /// The levels of IQ4_NL.
     levels: I32x4,
     /// Sign and magnitude of a half that was shifted right by 3 from a float's upper half.
@@ -107,7 +116,12 @@ impl Tables {
                 bytes: from_fn(|b| I32x4::splat(0xff << (8 * b))),
                 pairs: from_fn(|n| I32x4::splat(3 << (2 * n))),
                 low: I32x4::splat(0x0f0f_0f0f),
+                fifth_and_sixth: I32x4::splat(0x3030_3030),
+                fifth: I32x4::splat(0x1010_1010),
+                pair: I32x4::splat(0x0303_0303),
+                one: I32x4::splat(0x0101_0101),
                 bits: I32x4::load(&from_fn(|i| 1 << (i % 8))),
+                bits_from: from_fn(|half| I32x4::load(&from_fn(|i| (2 * half + i / 8) as u8))),
                 levels: I32x4::load(&levels),
                 half_bits: I32x4::splat(0x8fff_e000_u32 as i32),
                 half_exponent: F32x4::splat(f32::from_bits((127 + 112) << 23)),

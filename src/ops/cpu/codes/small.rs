@@ -28,15 +28,10 @@ fn place_of_bytes(vector: usize, lane: usize) -> (usize, f32) {
 /// Low and high nibbles of 16 bytes, with a fifth bit from a 32-bit mask.
 #[inline(always)]
 fn five_bits(q: I32x4, high: u32, tables: &Tables) -> [I32x4; 2] {
-    let masks = I32x4::splat(high as i32);
-    let fifth = |index: [i32; 4]| {
-        let bit = masks.swizzle(I32x4::new(index)).and(tables.bits).eq_bytes(tables.bits);
-        bit.and(I32x4::splat(0x1010_1010))
-    };
-    [
-        q.and(tables.low).or(fifth([0, 0, 0x0101_0101, 0x0101_0101])),
-        q.shr(4).and(tables.low).or(fifth([0x0202_0202, 0x0202_0202, 0x0303_0303, 0x0303_0303])),
-    ]
+    let mask = I32x4::splat(high as i32);
+    let fifth =
+        |half: usize| mask.swizzle(tables.bits_from[half]).and(tables.bits).eq_bytes(tables.bits).and(tables.fifth);
+    [q.and(tables.low).or(fifth(0)), q.shr(4).and(tables.low).or(fifth(1))]
 }
 
 /// The levels that 16 bytes name, as signed bytes.
@@ -61,18 +56,18 @@ fn scale_and_minimum(block: &[u8], tables: &Tables) -> [f32; 2] {
     [tables.half(block, 0), tables.half(block, 2)]
 }
 
-/// A scale of codes around `MIDDLE`.
+/// A scale that is the offset too.
 #[inline(always)]
-fn scale_around<const MIDDLE: i8>(block: &[u8], tables: &Tables) -> [f32; 2] {
-    let scale = tables.half(block, 0);
-    [scale, scale * -f32::from(MIDDLE)]
+fn scale_twice(block: &[u8], tables: &Tables) -> [f32; 2] {
+    [tables.half(block, 0); 2]
 }
 
 /// A format: the unit and how its bytes become one, its vectors, their places, scale and offset.
 macro_rules! format32 {
-    ($name:ident: $bytes:literal, offset $offset:literal, $unit:ty, $load:expr, $vector:expr, $place:expr, $factors:expr) => {
+    ($name:ident: $bytes:literal, offset $offset:literal times $times:literal, $unit:ty, $load:expr, $vector:expr, $place:expr, $factors:expr) => {
         impl Codes<$bytes, 8, 1> for $name {
             const OFFSET: bool = $offset;
+            const OFFSET_FACTOR: f32 = $times;
             type Unit = $unit;
 
             #[inline(always)]
@@ -96,13 +91,13 @@ macro_rules! format32 {
     };
 }
 
-format32!(Q4_0: 18, offset true, I32x4, |b, _| bytes16(b, 2), |q, i, t| t.nibble(*q, i), place_of_nibbles, scale_around::<8>);
-format32!(Q4_1: 20, offset true, I32x4, |b, _| bytes16(b, 4), |q, i, t| t.nibble(*q, i), place_of_nibbles, scale_and_minimum);
-format32!(Q5_0: 22, offset true, [I32x4; 2], |b, t| five_bits(bytes16(b, 6), word(b, 2), t),
-    |q, i, t| t.byte(q[i / 4], i % 4), place_of_bytes, scale_around::<16>);
-format32!(Q5_1: 24, offset true, [I32x4; 2], |b, t| five_bits(bytes16(b, 8), word(b, 4), t),
+format32!(Q4_0: 18, offset true times -8.0, I32x4, |b, _| bytes16(b, 2), |q, i, t| t.nibble(*q, i), place_of_nibbles, scale_twice);
+format32!(Q4_1: 20, offset true times 1.0, I32x4, |b, _| bytes16(b, 4), |q, i, t| t.nibble(*q, i), place_of_nibbles, scale_and_minimum);
+format32!(Q5_0: 22, offset true times -16.0, [I32x4; 2], |b, t| five_bits(bytes16(b, 6), word(b, 2), t),
+    |q, i, t| t.byte(q[i / 4], i % 4), place_of_bytes, scale_twice);
+format32!(Q5_1: 24, offset true times 1.0, [I32x4; 2], |b, t| five_bits(bytes16(b, 8), word(b, 4), t),
     |q, i, t| t.byte(q[i / 4], i % 4), place_of_bytes, scale_and_minimum);
-format32!(Q8_0: 34, offset false, [I32x4; 2], |b, _| [bytes16(b, 2), bytes16(b, 18)],
+format32!(Q8_0: 34, offset false times 0.0, [I32x4; 2], |b, _| [bytes16(b, 2), bytes16(b, 18)],
     |q, i, t| t.signed_byte(q[i / 4], i % 4), place_of_signed_bytes, scale);
-format32!(Iq4Nl: 18, offset false, [I32x4; 2], |b, t| levels(bytes16(b, 2), t),
+format32!(Iq4Nl: 18, offset false times 0.0, [I32x4; 2], |b, t| levels(bytes16(b, 2), t),
     |q, i, t| t.signed_byte(q[i / 4], i % 4), place_of_signed_bytes, scale);

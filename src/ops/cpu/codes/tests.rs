@@ -19,7 +19,7 @@ fn decode<C: Codes<B, G, P>, const B: usize, const G: usize, const P: usize>(row
                 C::vector(&C::unit(block, u, Tables::get()), g, i, Tables::get()).lanes().into_iter().enumerate()
             {
                 let (at, factor) = C::place(u, g, i, lane);
-                out[b * C::BLOCK + at] = code * factor * scale + offset;
+                out[b * C::BLOCK + at] = code * factor * scale + C::OFFSET_FACTOR * offset;
             }
         }
     }

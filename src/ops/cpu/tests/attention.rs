@@ -2,7 +2,7 @@
 use super::close;
 use crate::ops::attention::*;
 use crate::ops::cpu::attention::attention;
-use crate::ops::cpu::testing::{Random, bits, check};
+use crate::ops::cpu::testing::{Random, bits, check, digest};
 use crate::ops::matmul::Variant;
 use crate::ops::rope_kv::kv_index;
 
@@ -161,5 +161,16 @@ check!(
         let want = attention_reference(&batch.qkv, &batch.kv, &batch.meta, &batch.p);
         close(&batch.run(), &want, 1e-2, "huge scores");
         assert!(batch.run().iter().all(|v| v.is_finite()));
+    }
+);
+
+check!(
+    fn bits_are_those_of_every_target() {
+        let mut random = Random::new(4);
+        let sizes = Sizes { heads: 4, kv_heads: 2, dim: 18, softcap: 5.0, ..SMALL };
+        let sequences = [sizes.sequence(170, &mut random)];
+        let queries = [(0, 0), (0, 66), (0, 127), (0, 169)];
+        let out = batch(&sizes, &sequences, &queries, &mut random).run();
+        assert_eq!(digest(&out), 0xe8b1_0422_1f26_39e7, "digest {:#018x}", digest(&out));
     }
 );
