@@ -41,7 +41,14 @@ impl KernelSource for Plain {
     }
 }
 
-fn plain(body: &'static str, x: &Tensor<1>, w: &Tensor<1, burn::tensor::Int>, out: &Tensor<1>, blocks: usize, n: usize) {
+fn plain(
+    body: &'static str,
+    x: &Tensor<1>,
+    w: &Tensor<1, burn::tensor::Int>,
+    out: &Tensor<1>,
+    blocks: usize,
+    n: usize,
+) {
     let prim = |t: &Tensor<1>| -> CubeTensor { t.clone().try_into_primitive::<Wgpu>().unwrap() };
     let w: CubeTensor = w.clone().try_into_primitive::<Wgpu>().unwrap();
     let (x, out) = (prim(x), prim(out));
