@@ -1,7 +1,7 @@
 //! Dot products of weight rows with activation rows. Every path adds in one order, so that bits depend on neither the
 //! number of rows nor the path: per group `p = w0 x0 + w1 x1 + ...` in four lanes and `acc += scale * p`, beside it
 //! `rest += offset * (sum of the group's x)`; at the end the lanes of `acc`, then `rest`.
-use super::codes::{Codes, Halves};
+use super::codes::{Codes, Tables};
 use super::prepare::{Prepared, TILE};
 use super::simd::F32x4;
 use std::array::from_fn;
@@ -66,7 +66,7 @@ fn one<C: Codes<B, G, P>, const B: usize, const G: usize, const P: usize>(
     let sums = x.sums(0).as_chunks::<P>().0;
     let mut padded = Vec::new();
     for n in 0..w.n {
-        sink(n, 0, dot::<C, B, G, P>(w.blocks(n, &mut padded), vectors, sums, Halves::get()));
+        sink(n, 0, dot::<C, B, G, P>(w.blocks(n, &mut padded), vectors, sums, Tables::get()));
     }
 }
 
@@ -75,20 +75,20 @@ fn dot<C: Codes<B, G, P>, const B: usize, const G: usize, const P: usize>(
     blocks: &[[u8; B]],
     vectors: &[[Group<G>; P]],
     sums: &[[[f32; TILE]; P]],
-    halves: &Halves,
+    tables: &Tables,
 ) -> f32 {
     let mut acc = F32x4::splat(0.0);
     let mut rest = 0.0;
     // One loop over units, not one a block: compilers unroll that and run out of registers.
     for (at, (vectors, sums)) in vectors.iter().zip(sums).enumerate() {
         let (block, u) = (&blocks[at / C::UNITS], at % C::UNITS);
-        let unit = C::unit(block, u);
+        let unit = C::unit(block, u, tables);
         for g in 0..P {
-            let mut partial = C::vector(&unit, g, 0).mul(F32x4::load(&vectors[g][0]));
+            let mut partial = C::vector(&unit, g, 0, tables).mul(F32x4::load(&vectors[g][0]));
             for i in 1..G {
-                partial = partial.add(C::vector(&unit, g, i).mul(F32x4::load(&vectors[g][i])));
+                partial = partial.add(C::vector(&unit, g, i, tables).mul(F32x4::load(&vectors[g][i])));
             }
-            let [scale, offset] = C::factors(block, u, g, halves);
+            let [scale, offset] = C::factors(block, u, g, tables);
             acc = fold::<C, B, G, P>(acc, partial, scale);
             if C::OFFSET {
                 rest += offset * sums[g][0];
@@ -109,17 +109,17 @@ struct Unpacked<const G: usize> {
 
 impl<const G: usize> Unpacked<G> {
     #[inline(always)]
-    fn read<C: Codes<B, G, P>, const B: usize, const P: usize>(&mut self, blocks: &[[u8; B]], halves: &Halves) {
+    fn read<C: Codes<B, G, P>, const B: usize, const P: usize>(&mut self, blocks: &[[u8; B]], tables: &Tables) {
         let codes = self.codes.as_chunks_mut::<P>().0;
         let factors = self.factors.as_chunks_mut::<P>().0;
         for (at, (codes, factors)) in codes.iter_mut().zip(factors).enumerate() {
             let (block, u) = (&blocks[at / C::UNITS], at % C::UNITS);
-            let unit = C::unit(block, u);
+            let unit = C::unit(block, u, tables);
             for g in 0..P {
                 for i in 0..G {
-                    C::vector(&unit, g, i).store(&mut codes[g][i]);
+                    C::vector(&unit, g, i, tables).store(&mut codes[g][i]);
                 }
-                factors[g] = C::factors(block, u, g, halves);
+                factors[g] = C::factors(block, u, g, tables);
             }
         }
     }
@@ -138,7 +138,7 @@ fn many<C: Codes<B, G, P>, const B: usize, const G: usize, const P: usize>(
     for n in (0..w.n).step_by(ROWS) {
         for (r, row) in rows.iter_mut().enumerate() {
             // An odd last row is paired with itself.
-            row.read::<C, B, P>(w.blocks((n + r).min(w.n - 1), &mut padded), Halves::get());
+            row.read::<C, B, P>(w.blocks((n + r).min(w.n - 1), &mut padded), Tables::get());
         }
         let mut put = |r: usize, t: usize, value: f32| {
             if n + r < w.n {

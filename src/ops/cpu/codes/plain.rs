@@ -1,5 +1,5 @@
 //! Unquantized rows: F32, F16 and BF16 in groups of 32 values without scales.
-use super::{Codes, Halves, bytes16, halves};
+use super::{Codes, Tables, bytes16};
 use crate::ops::cpu::simd::{F32x4, I32x4};
 
 /// Single precision.
@@ -15,17 +15,17 @@ impl Codes<128, 8, 1> for F32 {
     type Unit = [I32x4; 8];
 
     #[inline(always)]
-    fn unit(block: &[u8; 128], _: usize) -> [I32x4; 8] {
+    fn unit(block: &[u8; 128], _: usize, _: &Tables) -> [I32x4; 8] {
         std::array::from_fn(|i| bytes16(block, 16 * i))
     }
     #[inline(always)]
-    fn vector(unit: &[I32x4; 8], _: usize, i: usize) -> F32x4 {
+    fn vector(unit: &[I32x4; 8], _: usize, i: usize, _: &Tables) -> F32x4 {
         unit[i].as_f32()
     }
     fn place(_: usize, _: usize, vector: usize, lane: usize) -> (usize, f32) {
         (4 * vector + lane, 1.0)
     }
-    fn factors(_: &[u8; 128], _: usize, _: usize, _: &Halves) -> [f32; 2] {
+    fn factors(_: &[u8; 128], _: usize, _: usize, _: &Tables) -> [f32; 2] {
         [1.0, 0.0]
     }
 }
@@ -41,18 +41,18 @@ impl Codes<64, 8, 1> for F16 {
     type Unit = [I32x4; 4];
 
     #[inline(always)]
-    fn unit(block: &[u8; 64], _: usize) -> [I32x4; 4] {
+    fn unit(block: &[u8; 64], _: usize, _: &Tables) -> [I32x4; 4] {
         std::array::from_fn(|i| bytes16(block, 16 * i))
     }
     #[inline(always)]
-    fn vector(unit: &[I32x4; 4], _: usize, i: usize) -> F32x4 {
+    fn vector(unit: &[I32x4; 4], _: usize, i: usize, tables: &Tables) -> F32x4 {
         let pair = unit[i / 2];
-        halves(if i % 2 == 0 { pair.shl(16) } else { pair })
+        tables.halves(if i % 2 == 0 { pair.shl(16) } else { pair })
     }
     fn place(_: usize, _: usize, vector: usize, lane: usize) -> (usize, f32) {
         place_of_pairs(vector, lane)
     }
-    fn factors(_: &[u8; 64], _: usize, _: usize, _: &Halves) -> [f32; 2] {
+    fn factors(_: &[u8; 64], _: usize, _: usize, _: &Tables) -> [f32; 2] {
         [1.0, 0.0]
     }
 }
@@ -63,18 +63,18 @@ impl Codes<64, 8, 1> for Bf16 {
     type Unit = [I32x4; 4];
 
     #[inline(always)]
-    fn unit(block: &[u8; 64], _: usize) -> [I32x4; 4] {
+    fn unit(block: &[u8; 64], _: usize, _: &Tables) -> [I32x4; 4] {
         std::array::from_fn(|i| bytes16(block, 16 * i))
     }
     #[inline(always)]
-    fn vector(unit: &[I32x4; 4], _: usize, i: usize) -> F32x4 {
+    fn vector(unit: &[I32x4; 4], _: usize, i: usize, _: &Tables) -> F32x4 {
         let pair = unit[i / 2];
-        if i % 2 == 0 { pair.shl(16).as_f32() } else { pair.and(I32x4::splat(0xffff_0000_u32 as i32)).as_f32() }
+        (if i % 2 == 0 { pair.shl(16) } else { pair.shr(16).shl(16) }).as_f32()
     }
     fn place(_: usize, _: usize, vector: usize, lane: usize) -> (usize, f32) {
         place_of_pairs(vector, lane)
     }
-    fn factors(_: &[u8; 64], _: usize, _: usize, _: &Halves) -> [f32; 2] {
+    fn factors(_: &[u8; 64], _: usize, _: usize, _: &Tables) -> [f32; 2] {
         [1.0, 0.0]
     }
 }

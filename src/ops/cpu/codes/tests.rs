@@ -1,5 +1,5 @@
 //! Codes, scales and offsets of every format against the reference dequantization.
-use super::{Codes, Halves, halves, k_quants, plain, small};
+use super::{Codes, Tables, k_quants, plain, small};
 use crate::gguf::GgmlType;
 use crate::ops::cpu::simd::I32x4;
 use crate::ops::cpu::testing::{Random, check};
@@ -13,9 +13,11 @@ fn decode<C: Codes<B, G, P>, const B: usize, const G: usize, const P: usize>(row
     let places = (0..C::UNITS).flat_map(|u| (0..P).flat_map(move |g| (0..G).map(move |i| (u, g, i))));
     for (b, block) in blocks.iter().enumerate() {
         for (u, g, i) in places.clone() {
-            let [scale, offset] = C::factors(block, u, g, Halves::get());
+            let [scale, offset] = C::factors(block, u, g, Tables::get());
             assert!(C::OFFSET || offset == 0.0);
-            for (lane, code) in C::vector(&C::unit(block, u), g, i).lanes().into_iter().enumerate() {
+            for (lane, code) in
+                C::vector(&C::unit(block, u, Tables::get()), g, i, Tables::get()).lanes().into_iter().enumerate()
+            {
                 let (at, factor) = C::place(u, g, i, lane);
                 out[b * C::BLOCK + at] = code * factor * scale + offset;
             }
@@ -60,13 +62,13 @@ check!(
     fn every_half_is_exact() {
         for bits in 0..=u16::MAX {
             // The lower half is another number's and must not matter.
-            let got = halves(I32x4::splat((i32::from(bits as i16) << 16) | 0x5a5a)).lanes()[2];
+            let got = Tables::get().halves(I32x4::splat((i32::from(bits as i16) << 16) | 0x5a5a)).lanes()[2];
             let want = quant::f16_to_f32(bits.to_le_bytes());
             assert!(
                 got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(),
                 "{bits:#06x}: {got}, expected {want}"
             );
-            let got = Halves::get().read(&bits.to_le_bytes(), 0);
+            let got = Tables::get().half(&bits.to_le_bytes(), 0);
             assert!(
                 got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(),
                 "{bits:#06x}: {got}, expected {want}"
