@@ -1,5 +1,6 @@
 //! Timings beside a plain WGSL kernel on the same device. Run by hand: `cargo test ... gpu::tests::bench -- --ignored
 //! --nocapture --test-threads 1`.
+#![allow(clippy::single_range_in_vec_init, reason = "burn's slices are arrays of ranges, one a dimension")]
 use std::time::Instant;
 
 use burn::backend::wgpu::{CubeTensor, KernelSource, SourceKernel, SourceTemplate};
