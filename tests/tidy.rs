@@ -54,7 +54,7 @@ fn files(dir: &Path, extensions: &[&str], out: &mut Vec<PathBuf>) {
     for path in entries.map(|e| e.expect("readable folder").path()) {
         if path.is_dir() {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if !["node_modules", "goldens", "dist", "fixtures", "target"].contains(&name.as_str()) {
+            if !["node_modules", "goldens", "contract", "dist", "fixtures", "target"].contains(&name.as_str()) {
                 files(&path, extensions, out);
             }
         } else if path.extension().is_some_and(|e| extensions.contains(&e.to_string_lossy().as_ref())) {

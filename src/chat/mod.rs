@@ -64,6 +64,12 @@ impl fmt::Display for Raised {
 
 impl std::error::Error for Raised {}
 
+impl fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatTemplate").field("is_default", &self.is_default).finish_non_exhaustive()
+    }
+}
+
 impl ChatTemplate {
     /// Compiles `source`, or ChatML if the file has none. `bos` and `eos` are the texts of the model's start and end
     /// tokens (empty if it has none).

@@ -223,7 +223,7 @@ impl BlockPool {
                 None => return Err(BlockRefusal::BadBlock),
                 Some((BlockState::Free, _)) => return Err(BlockRefusal::NotHeld),
                 // A block may stand in the list more than once: room for all of them.
-                Some((_, count)) if count as usize + ids.len() > u32::MAX as usize => {
+                Some((_, count)) if ((u32::MAX - count) as usize) < ids.len() => {
                     return Err(BlockRefusal::BadBlock);
                 }
                 Some((BlockState::Cached | BlockState::Held, _)) => {}

@@ -9,6 +9,7 @@ use crate::engine::{
 };
 use crate::model::transformer::{Checkpoint, Hidden, LOGIT_ROWS, Transformer};
 use crate::ops::call;
+use crate::ops::counters::take_counters;
 use crate::ops::logits::{AdjustProblem, CHUNK, CHUNK_BEST, CandidatesProblem};
 use crate::sampling::{CandidateRow, Layout, Readback};
 use crate::scheduler::batch::BatchInput;
@@ -188,7 +189,7 @@ impl<C: Checkpoint> ModelExecutor<C> {
     }
 
     fn count_step(&mut self) {
-        let counters = crate::ops::take_counters();
+        let counters = take_counters();
         self.stats.dispatches += counters.dispatches;
         self.stats.weight_bytes += counters.weight_bytes;
         self.stats.peak_device_bytes = self.stats.peak_device_bytes.max(self.model.backend().pool_bytes());
@@ -202,7 +203,7 @@ impl<C: Checkpoint> Executor for ModelExecutor<C> {
         samples: &[SampleRequest],
         scores: &[ScoreRequest],
     ) -> Result<StepOutput> {
-        crate::ops::take_counters();
+        take_counters();
         let hidden = self.model.hidden(batch, &mut self.checkpoint).await;
         let mut answers = Answers { rows: vec![None; samples.len()], scores: scores.iter().map(|_| None).collect() };
         for first in (0..batch.logit_rows.len()).step_by(LOGIT_ROWS) {

@@ -167,7 +167,7 @@ impl<'a> Keys<'a> {
     fn head_dim(&self, embedding: usize, num_heads: usize) -> Result<usize> {
         let head_dim = match self.optional_size("attention.key_length", MAX_HEAD_DIM)? {
             Some(dim) => dim,
-            None if embedding % num_heads == 0 => embedding / num_heads,
+            None if embedding.is_multiple_of(num_heads) => embedding / num_heads,
             None => return Err(self.invalid("attention.head_count", num_heads, "a divisor of the embedding length")),
         };
         if head_dim > MAX_HEAD_DIM || head_dim % 4 != 0 {

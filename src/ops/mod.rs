@@ -8,6 +8,7 @@ use burn::backend::tensor::{FloatTensor, IntTensor};
 
 pub mod attention;
 pub mod call;
+pub mod counters;
 pub mod embed;
 pub mod logits;
 pub mod matmul;
@@ -85,21 +86,4 @@ pub trait FiresideOps: Backend {
     fn candidates(logits: FloatTensor<Self>, temperatures: FloatTensor<Self>, p: CandidatesProblem) -> IntTensor<Self>;
     /// Folds the chunks of `candidates` into one record a row: `[R, 4]` words (token, logit bits, max bits, sum bits).
     fn greedy(candidates: IntTensor<Self>, p: CandidatesProblem) -> IntTensor<Self>;
-}
-
-/// What launches cost since the last [`take_counters`] of this thread.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Kernels started on the GPU.
-    pub dispatches: u64,
-    /// Weight bytes that they read.
-    pub weight_bytes: u64,
-}
-
-/// Takes and resets this thread's counters; all zero without the `webgpu` feature.
-pub fn take_counters() -> Counters {
-    #[cfg(feature = "webgpu")]
-    return Counters { dispatches: gpu::take_dispatches(), weight_bytes: gpu::take_weight_bytes() };
-    #[cfg(not(feature = "webgpu"))]
-    Counters::default()
 }

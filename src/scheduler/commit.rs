@@ -187,7 +187,7 @@ impl Scheduler {
         let mut ids = Vec::with_capacity(tables.len());
         for (table, number) in tables.into_iter().zip(1..) {
             let parent = self.records.get(&id)?;
-            let (child_id, choice) = (SequenceId(self.next_sequence), parent.sequence.choice() + number);
+            let (child_id, choice) = (SequenceId(self.next_sequence), parent.sequence.choice().saturating_add(number));
             let sequence = parent.sequence.child(child_id, choice)?;
             let (adapter, priority, arrival, deadline) =
                 (parent.adapter, parent.priority, parent.arrival, parent.deadline);

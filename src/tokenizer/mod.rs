@@ -11,6 +11,7 @@ mod unicode;
 mod vocabulary;
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 
 pub use detokenizer::Detokenizer;
 use tokenizers::models::bpe::Vocab;
@@ -95,6 +96,13 @@ impl Family {
             .with("key", "tokenizer.ggml.model")
             .with("got", other)),
         }
+    }
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let model = if matches!(self.model, Model::Bpe(_)) { "BPE" } else { "SentencePiece" };
+        f.debug_struct("Tokenizer").field("model", &model).field("tokens", &self.vocab_size()).finish_non_exhaustive()
     }
 }
 

@@ -237,8 +237,12 @@ fn cl100k_word(rest: &str, max_digits: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
     use proptest::prelude::*;
+    use tokenizers::tokenizer::pattern::Pattern;
+    use tokenizers::utils::SysRegex;
 
     fn words(splitter: PreTokenizer, text: &str) -> Vec<&str> {
         let mut out = Vec::new();
@@ -284,33 +288,48 @@ mod tests {
         assert!(error.message.contains("no-such"));
     }
 
-    /// The published expressions, run by a regex engine that has no look-ahead: `\s+(?!\S)` is emulated.
-    fn by_regex(pattern: &str, text: &str) -> Vec<String> {
-        let re = tokenizers::utils::SysRegex::new(pattern).unwrap();
-        use tokenizers::tokenizer::pattern::Pattern;
-        (&re)
-            .find_matches(text)
-            .unwrap()
-            .into_iter()
-            .map(|((a, b), _)| text[a..b].to_owned())
-            .filter(|w| !w.is_empty())
-            .collect()
+    /// The published expressions, for a backtracking engine.
+    struct Published {
+        gpt2: SysRegex,
+        llama3: SysRegex,
+        qwen2: SysRegex,
+        number: SysRegex,
+        default: [SysRegex; 4],
+    }
+
+    static PUBLISHED: LazyLock<Published> = LazyLock::new(|| {
+        let gpt2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+        let llama3 = r"'(?:[sS]|[tT]|[rR][eE]|[vV][eE]|[mM]|[lL][lL]|[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+        let compile = |pattern: &str| SysRegex::new(pattern).unwrap();
+        Published {
+            gpt2: compile(gpt2),
+            llama3: compile(llama3),
+            qwen2: compile(&llama3.replace("{1,3}", "")),
+            number: compile(r"\p{N}"),
+            default: [r"[\p{P}\$\+<=>\^~\|]+", gpt2, r"\p{N}+", "[0-9][0-9][0-9]"].map(compile),
+        }
+    });
+
+    /// Matches and what lies between them.
+    fn pieces(regex: &SysRegex, text: &str) -> Vec<String> {
+        let found = regex.find_matches(text).unwrap().into_iter();
+        found.map(|((from, to), _)| text[from..to].to_owned()).filter(|piece| !piece.is_empty()).collect()
+    }
+
+    fn refined(regex: &SysRegex, words: &[String]) -> Vec<String> {
+        words.iter().flat_map(|word| pieces(regex, word)).collect()
     }
 
     proptest! {
         #[test]
         fn scanners_equal_the_published_expressions(text in r"([ \t\r\n\u{a0}']{0,3}([a-cSTMDLlsré漢]{0,3}|[0-9٣²]{0,5}|[!.$<_`\u{301}😀]{0,3}|\PC)){0,12}") {
-            const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-            const CL100K: &str = r"'(?:[sS]|[tT]|[rR][eE]|[vV][eE]|[mM]|[lL][lL]|[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-            prop_assert_eq!(words(PreTokenizer::Gpt2, &text), by_regex(GPT2, &text));
-            prop_assert_eq!(words(LLAMA3, &text), by_regex(CL100K, &text));
-            prop_assert_eq!(words(QWEN2, &text), by_regex(&CL100K.replace("{1,3}", ""), &text));
-            let mut staged = vec![text.clone()];
-            for stage in [r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"] {
-                staged = staged.iter().flat_map(|piece| by_regex(stage, piece)).collect();
-            }
+            let published = &*PUBLISHED;
+            prop_assert_eq!(words(PreTokenizer::Gpt2, &text), pieces(&published.gpt2, &text));
+            prop_assert_eq!(words(LLAMA3, &text), pieces(&published.llama3, &text));
+            prop_assert_eq!(words(QWEN2, &text), pieces(&published.qwen2, &text));
+            let staged = published.default.iter().fold(vec![text.clone()], |words, stage| refined(stage, &words));
             prop_assert_eq!(words(PreTokenizer::Default, &text), staged);
-            let staged: Vec<_> = by_regex(r"\p{N}", &text).iter().flat_map(|piece| by_regex(GPT2, piece)).collect();
+            let staged = refined(&published.gpt2, &pieces(&published.number, &text));
             prop_assert_eq!(words(PreTokenizer::Digits, &text), staged);
         }
     }

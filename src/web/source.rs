@@ -28,7 +28,7 @@ impl WebSource {
     /// Wraps a source; a length that is no whole number counts as 0, which the parser refuses.
     pub fn new(source: JsSource) -> Self {
         let len = source.len();
-        let whole = len.is_finite() && len >= 0.0 && len < 9_007_199_254_740_992.0;
+        let whole = (0.0..9_007_199_254_740_992.0).contains(&len);
         Self { source, len: if whole { len as u64 } else { 0 } }
     }
 }

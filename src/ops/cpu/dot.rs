@@ -1,6 +1,7 @@
 //! Dot products of weight rows with activation rows. Every path adds in one order, so that bits depend on neither the
 //! number of rows nor the path: per group `p = w0 x0 + w1 x1 + ...` in four lanes and `acc += scale * p`, beside it
 //! `rest += offset * (sum of the group's x)`; at the end the lanes of `acc`, then `rest`.
+#![allow(clippy::needless_range_loop, reason = "fixed-size lanes: indices keep three arrays in step and unroll whole")]
 use super::codes::{Codes, Tables};
 use super::prepare::{Prepared, TILE};
 use super::simd::F32x4;

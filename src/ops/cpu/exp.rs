@@ -4,6 +4,7 @@ use crate::ops::matmul::Activation;
 
 /// e^x within 2 ulp; overflows to infinity, underflows gradually to zero; NaN stays NaN.
 #[inline(always)]
+#[allow(clippy::excessive_precision, reason = "the constants as they are published")]
 pub fn exp(x: F32x4) -> F32x4 {
     // x = n ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
     const ROUND: f32 = 12_582_912.0;

@@ -11,12 +11,14 @@ use burn::tensor::TensorData;
 
 use super::FiresideOps;
 use super::attention::AttentionProblem;
+use super::counters::count_weight_bytes;
 use super::embed::EmbedProblem;
 use super::logits::{AdjustProblem, CHUNK_WORDS, CandidatesProblem};
 use super::matmul::{GateUpProblem, GatedProblem, MatmulProblem};
 use super::norm::NormProblem;
 use super::place::{CopyBlocksProblem, PlaceProblem};
 use super::rope_kv::RopeKvProblem;
+use crate::quant;
 
 mod attention;
 mod codes;
@@ -98,12 +100,14 @@ impl FiresideOps for Flex {
         p: MatmulProblem,
     ) -> FloatTensor<Self> {
         let w = read::<u32>(&w);
+        count_weight_bytes(p.n * quant::row_bytes(p.ty, p.k));
         matmul::matmul(&read(&x), bytemuck::cast_slice(&w), change(&mut out), &read(&bias), &p);
         out
     }
 
     fn gate_up(x: FloatTensor<Self>, w: IntTensor<Self>, p: GateUpProblem) -> FloatTensor<Self> {
         let w = read::<u32>(&w);
+        count_weight_bytes(2 * p.f * quant::row_bytes(p.ty, p.k));
         tensor(matmul::gate_up(&read(&x), bytemuck::cast_slice(&w), &p), [p.tokens * p.f])
     }
 

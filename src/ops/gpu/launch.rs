@@ -1,39 +1,20 @@
-//! What every launch needs: buffer arguments, fresh outputs, grids within WebGPU's limits, and the counters.
+//! What every launch needs: buffer arguments, fresh outputs, grids within WebGPU's limits.
 //!
 //! A kernel that changes a tensor gets its buffer once, as `&mut`. All kernels are launched unchecked: each guards its
 //! own indices against the problem's sizes.
-use std::cell::Cell;
-
 use burn::backend::DType;
 use burn::backend::wgpu::CubeTensor;
 use burn::tensor::Shape;
 use cubecl::prelude::*;
 
-thread_local! {
-    static DISPATCHES: Cell<u64> = const { Cell::new(0) };
-    static WEIGHT_BYTES: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Dispatches launched by this thread since the last call.
-pub fn take_dispatches() -> u64 {
-    DISPATCHES.take()
-}
-
-/// Bytes of weight matrices that this thread's products read since the last call: each tile of rows reads them once.
-pub fn take_weight_bytes() -> u64 {
-    WEIGHT_BYTES.take()
-}
-
-pub(super) fn count_weight_bytes(bytes: usize) {
-    WEIGHT_BYTES.set(WEIGHT_BYTES.get() + bytes as u64);
-}
+use crate::ops::counters::count_dispatch;
 
 /// WebGPU's default limit on workgroups in one dimension.
 const MAX_GROUPS: u32 = 65_535;
 
 /// A grid of at least `groups` workgroups; kernels use `ABSOLUTE_POS` or `CUBE_POS` and check it.
 pub(super) fn grid(groups: usize) -> CubeCount {
-    DISPATCHES.set(DISPATCHES.get() + 1);
+    count_dispatch();
     let groups = groups as u32;
     if groups <= MAX_GROUPS {
         CubeCount::Static(groups, 1, 1)
@@ -45,7 +26,7 @@ pub(super) fn grid(groups: usize) -> CubeCount {
 
 /// A grid of `x` by `y` workgroups.
 pub(super) fn grid_2d(x: usize, y: usize) -> CubeCount {
-    DISPATCHES.set(DISPATCHES.get() + 1);
+    count_dispatch();
     CubeCount::Static(x as u32, y as u32, 1)
 }
 

@@ -74,11 +74,14 @@ fn chunk_candidates(logits: &[f32], temperatures: &[f32], out: &mut [u32], rows:
             let mut key = order(bits);
             if key > keys[comptime!(BEST as usize - 1)] {
                 let mut token = first + j;
-                // The first place that is lower takes it, and what was there moves on.
+                // The first place that is lower takes it, and all that follow move on by one, equal ones too: lower tokens
+                // came first and stay first.
+                let mut moving = 0u32;
                 #[unroll]
                 for b in 0..BEST {
                     let b = b as usize;
-                    if key > keys[b] {
+                    if moving == 1u32 || key > keys[b] {
+                        moving = 1u32;
                         let (old_key, old_token) = (keys[b], tokens[b]);
                         keys[b] = key;
                         tokens[b] = token;

@@ -92,7 +92,7 @@ pub fn activate(x: f32, #[comptime] activation: Activation) -> f32 {
         // Beyond 80 the sigmoid is 0 or 1 to f32 and exp would overflow.
         x / (1.0f32 + clamp(-x, -80.0f32, 80.0f32).exp())
     } else {
-        let inner = 0.797_884_56f32 * (x + 0.044_715f32 * x * x * x);
+        let inner = 0.797_884_6f32 * (x + 0.044_715f32 * x * x * x);
         0.5f32 * x * (1.0f32 + tanh_safe(inner))
     }
 }

@@ -27,7 +27,6 @@ mod rope_kv;
 #[cfg(all(test, not(target_family = "wasm")))]
 mod tests;
 
-pub use launch::{take_dispatches, take_weight_bytes};
 
 impl FiresideOps for CubeBackend {
     fn place(dst: CubeTensor, src: CubeTensor, p: PlaceProblem) -> CubeTensor {

@@ -47,7 +47,7 @@ impl Codes<64, 8, 1> for F16 {
     #[inline(always)]
     fn vector(unit: &[I32x4; 4], _: usize, i: usize, tables: &Tables) -> F32x4 {
         let pair = unit[i / 2];
-        tables.halves(if i % 2 == 0 { pair.shl(16) } else { pair })
+        tables.halves(if i.is_multiple_of(2) { pair.shl(16) } else { pair })
     }
     fn place(_: usize, _: usize, vector: usize, lane: usize) -> (usize, f32) {
         place_of_pairs(vector, lane)
@@ -69,7 +69,7 @@ impl Codes<64, 8, 1> for Bf16 {
     #[inline(always)]
     fn vector(unit: &[I32x4; 4], _: usize, i: usize, _: &Tables) -> F32x4 {
         let pair = unit[i / 2];
-        (if i % 2 == 0 { pair.shl(16) } else { pair.shr(16).shl(16) }).as_f32()
+        (if i.is_multiple_of(2) { pair.shl(16) } else { pair.shr(16).shl(16) }).as_f32()
     }
     fn place(_: usize, _: usize, vector: usize, lane: usize) -> (usize, f32) {
         place_of_pairs(vector, lane)

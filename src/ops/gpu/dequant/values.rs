@@ -110,7 +110,7 @@ fn scaled_quad(v: &Words, head: &Head, #[comptime] plane: u32, #[comptime] l: La
         let high = ((v.b >> plane) & 0x0101_0101u32) << 2u32;
         byte_floats(((v.a >> comptime!(plane * 2)) & 0x0303_0303u32) | high, 4u32) * scale
     } else {
-        let low = if comptime!(plane % 2 == 0) { v.a } else { v.b };
+        let low = if comptime!(plane.is_multiple_of(2)) { v.a } else { v.b };
         let high = ((v.c >> comptime!(plane * 2)) & 0x0303_0303u32) << 4u32;
         byte_floats(((low >> comptime!(plane / 2 * 4)) & 0x0f0f_0f0fu32) | high, 32u32) * scale
     }

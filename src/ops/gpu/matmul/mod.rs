@@ -91,7 +91,7 @@ impl Product {
         let (l, rows) = (self.layout, bucket(self.tokens));
         let tiles = self.tokens.div_ceil(rows);
         let matrices = if self.finish == Finish::Store { 1 } else { 2 };
-        launch::count_weight_bytes(tiles * matrices * self.n * l.row_words(self.k) * 4);
+        crate::ops::counters::count_weight_bytes(tiles * matrices * self.n * l.row_words(self.k) * 4);
         let client = &out.client;
         let vector = if l.fits(self.k) { 4 } else { 1 };
         let (x, w, bias) = (launch::buffer(x, vector), launch::buffer(w, 1), launch::buffer(bias, 1));

@@ -1,5 +1,6 @@
 //! Timings beside a plain WGSL kernel on the same device. Run by hand: `cargo test ... gpu::tests::bench -- --ignored
 //! --nocapture --test-threads 1`.
+#![allow(clippy::single_range_in_vec_init, reason = "burn's slices are arrays of ranges, one a dimension")]
 use std::time::Instant;
 
 use burn::backend::wgpu::{CubeTensor, KernelSource, SourceKernel, SourceTemplate};
@@ -41,7 +42,14 @@ impl KernelSource for Plain {
     }
 }
 
-fn plain(body: &'static str, x: &Tensor<1>, w: &Tensor<1, Int>, out: &Tensor<1>, blocks: usize, n: usize) {
+fn plain(
+    body: &'static str,
+    x: &Tensor<1>,
+    w: &Tensor<1, burn::tensor::Int>,
+    out: &Tensor<1>,
+    blocks: usize,
+    n: usize,
+) {
     let prim = |t: &Tensor<1>| -> CubeTensor { t.clone().try_into_primitive::<Wgpu>().unwrap() };
     let w: CubeTensor = w.clone().try_into_primitive::<Wgpu>().unwrap();
     let (x, out) = (prim(x), prim(out));

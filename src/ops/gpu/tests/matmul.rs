@@ -193,9 +193,10 @@ fn dispatches_and_weight_bytes_are_counted() {
     let row = 2 * 9 * 4;
     for (tokens, tiles) in [(1, 1), (4, 1), (8, 1), (9, 2), (17, 3)] {
         let x = random.floats(tokens * k);
-        let _ = (super::super::take_dispatches(), super::super::take_weight_bytes());
+        crate::ops::counters::take_counters();
         product(&x, &w, &vec![0.0; tokens * n], None, problem(GgmlType::Q8_0, tokens, k, n, Variant::Serial), &device);
-        assert_eq!(super::super::take_dispatches(), 1);
-        assert_eq!(super::super::take_weight_bytes(), tiles * n as u64 * row);
+        let counted = crate::ops::counters::take_counters();
+        assert_eq!(counted.dispatches, 1);
+        assert_eq!(counted.weight_bytes, tiles * n as u64 * row);
     }
 }
