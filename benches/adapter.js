@@ -5,7 +5,7 @@ const MODELS = {
   gemma: "/models/gemma-3-270m-q4_k_m.gguf",
 };
 /** Bias that no logit outweighs: an end-of-generation token so biased is never the best. */
-const NEVER = -1e4;
+const NEVER = -100;
 
 /** The package lies beside this file's folder when the checkout itself is mounted. */
 const { Engine } = await import(new URL("../pkg/index.js", import.meta.url).href);
