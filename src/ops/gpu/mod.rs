@@ -27,7 +27,6 @@ mod rope_kv;
 #[cfg(all(test, not(target_family = "wasm")))]
 mod tests;
 
-
 impl FiresideOps for CubeBackend {
     fn place(dst: CubeTensor, src: CubeTensor, p: PlaceProblem) -> CubeTensor {
         place::place(dst, src, &p)
