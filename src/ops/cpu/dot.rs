@@ -173,15 +173,18 @@ fn tile<C: Codes<B, G, P>, const B: usize, const G: usize, const P: usize, const
     let sums = if C::OFFSET { &x.sums(first / TILE)[..groups] } else { &[] };
     let mut acc = [[F32x4::splat(0.0); T]; ROWS];
     let mut rest = [F32x4::splat(0.0); ROWS];
+    let vectors_a_group = x.group().min(G);
     for at in 0..groups {
-        let mut partial = [[F32x4::splat(0.0); T]; ROWS];
-        for i in 0..G {
-            let w: [F32x4; ROWS] = from_fn(|r| F32x4::load(&codes[r][at][i]));
+        let codes: [&[[f32; 4]]; ROWS] = from_fn(|r| &codes[r][at][..vectors_a_group]);
+        let vectors: [&[[f32; 4]]; T] = from_fn(|t| &vectors[t][at][..vectors_a_group]);
+        let first: [F32x4; ROWS] = from_fn(|r| F32x4::load(&codes[r][0]));
+        let mut partial: [[F32x4; T]; ROWS] = from_fn(|r| from_fn(|t| first[r].mul(F32x4::load(&vectors[t][0]))));
+        for i in 1..vectors_a_group {
+            let w: [F32x4; ROWS] = from_fn(|r| F32x4::load(&codes[r][i]));
             for t in 0..T {
-                let x = F32x4::load(&vectors[t][at][i]);
+                let x = F32x4::load(&vectors[t][i]);
                 for r in 0..ROWS {
-                    let product = w[r].mul(x);
-                    partial[r][t] = if i == 0 { product } else { partial[r][t].add(product) };
+                    partial[r][t] = partial[r][t].add(w[r].mul(x));
                 }
             }
         }

@@ -13,6 +13,8 @@ pub struct Prepared {
     num_vectors: usize,
     /// Groups a row.
     num_groups: usize,
+    /// Vectors a group.
+    group: usize,
 }
 
 impl Prepared {
@@ -28,6 +30,7 @@ impl Prepared {
             sums: vec![[0.0; TILE]; rows.div_ceil(TILE) * num_groups],
             num_vectors,
             num_groups,
+            group: G,
         };
         let mut padded = vec![0.0; blocks * C::BLOCK];
         for (t, row) in x.chunks_exact(k.max(1)).enumerate() {
@@ -56,6 +59,11 @@ impl Prepared {
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.vectors.len() / self.num_vectors.max(1)
+    }
+
+    /// Vectors of a group.
+    pub fn group(&self) -> usize {
+        self.group
     }
 
     /// Vectors of a row, in the order of units, groups and vectors.
