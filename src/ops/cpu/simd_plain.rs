@@ -79,12 +79,6 @@ impl I32x4 {
         Self([value; 4])
     }
 
-    /// Lanes from an array.
-    #[inline(always)]
-    pub fn new(lanes: [i32; 4]) -> Self {
-        Self(lanes)
-    }
-
     /// Sixteen bytes.
     #[inline(always)]
     pub fn load(from: &[u8; 16]) -> Self {
@@ -105,8 +99,6 @@ impl I32x4 {
     lanewise! {
         /// Bitwise and.
         and(other: Self) = |a: i32, b: i32| a & b;
-        /// Bits of `self` that `other` has not.
-        and_not(other: Self) = |a: i32, b: i32| a & !b;
         /// Bitwise or.
         or(other: Self) = |a: i32, b: i32| a | b;
         /// Bitwise exclusive or.

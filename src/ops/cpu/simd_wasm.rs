@@ -84,12 +84,6 @@ impl I32x4 {
         Self(i32x4_splat(value))
     }
 
-    /// Lanes from an array.
-    #[inline(always)]
-    pub fn new([a, b, c, d]: [i32; 4]) -> Self {
-        Self(i32x4(a, b, c, d))
-    }
-
     /// Sixteen bytes.
     #[inline(always)]
     pub fn load(from: &[u8; 16]) -> Self {
@@ -101,8 +95,6 @@ impl I32x4 {
         swizzle = i8x16_swizzle;
         /// Bitwise and.
         and = v128_and;
-        /// Bits of `self` that `other` has not.
-        and_not = v128_andnot;
         /// Bitwise or.
         or = v128_or;
         /// Bitwise exclusive or.
