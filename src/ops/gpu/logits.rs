@@ -119,32 +119,67 @@ fn chunk_candidates(logits: &[f32], temperatures: &[f32], out: &mut [u32], rows:
     }
 }
 
-/// One invocation a row.
+/// Lanes that share a row's chunks in `greedy`.
+const LANES: u32 = 32;
+
+/// What the best logits are compared by: their order, with -0 equal to 0 and NaN below all.
+#[cube]
+fn rank(bits: u32) -> u32 {
+    let usual = order(select(bits == 0x8000_0000u32, 0u32, bits));
+    select(is_nan_bits(bits), 0u32, usual)
+}
+
+/// One workgroup a row; each lane folds every 32nd chunk, then all lanes fold the lanes.
 #[cube(launch_unchecked)]
 fn greedy_rows(candidates: &[u32], out: &mut [u32], rows: u32, chunks: u32) {
-    let r = ABSOLUTE_POS as u32;
-    if r < rows {
-        let from = r * chunks * RECORD;
-        let mut token = 0xffff_ffffu32;
-        let mut best = NEGATIVE_INFINITY_BITS.runtime();
-        for c in 0..chunks {
-            let at = (from + c * RECORD) as usize;
-            let bits = candidates[at + 5];
-            if !is_nan_bits(bits) && order(bits) > order(best) {
-                token = candidates[at + 4];
-                best = bits;
-            }
+    let mut tokens = Shared::<[u32]>::new_slice(LANES as usize);
+    let mut bests = Shared::<[u32]>::new_slice(LANES as usize);
+    let mut sums = Shared::<[f32]>::new_slice(LANES as usize);
+    let mut spoilt = Shared::<[u32]>::new_slice(LANES as usize);
+    let r = min(CUBE_POS as u32, rows - 1u32);
+    let from = r * chunks * RECORD;
+    let mut token = 0xffff_ffffu32;
+    let mut best = NEGATIVE_INFINITY_BITS.runtime();
+    let mut c = UNIT_POS_X;
+    while c < chunks {
+        let at = (from + c * RECORD) as usize;
+        let bits = candidates[at + 5];
+        if rank(bits) > rank(best) {
+            token = candidates[at + 4];
+            best = bits;
         }
-        let mut sum = 0.0f32;
-        let mut bad = 0u32;
-        for c in 0..chunks {
-            let at = (from + c * RECORD) as usize;
-            if is_nan_bits(candidates[at + 1]) {
-                bad = 1u32;
-            } else if candidates[at] != NEGATIVE_INFINITY_BITS {
-                let gap = f32::reinterpret(candidates[at]) - f32::reinterpret(best);
-                sum += f32::reinterpret(candidates[at + 1]) * exp_nonpositive(gap);
-            }
+        c += LANES;
+    }
+    tokens[UNIT_POS_X as usize] = token;
+    bests[UNIT_POS_X as usize] = best;
+    sync_cube();
+    for lane in 0..LANES {
+        let (other, bits) = (tokens[lane as usize], bests[lane as usize]);
+        if rank(bits) > rank(best) || (rank(bits) == rank(best) && other < token) {
+            token = other;
+            best = bits;
+        }
+    }
+    let mut sum = 0.0f32;
+    let mut bad = 0u32;
+    let mut c = UNIT_POS_X;
+    while c < chunks {
+        let at = (from + c * RECORD) as usize;
+        if is_nan_bits(candidates[at + 1]) {
+            bad = 1u32;
+        } else if candidates[at] != NEGATIVE_INFINITY_BITS {
+            let gap = f32::reinterpret(candidates[at]) - f32::reinterpret(best);
+            sum += f32::reinterpret(candidates[at + 1]) * exp_nonpositive(gap);
+        }
+        c += LANES;
+    }
+    sums[UNIT_POS_X as usize] = sum;
+    spoilt[UNIT_POS_X as usize] = bad;
+    sync_cube();
+    if UNIT_POS_X == 0 {
+        for lane in 1..LANES {
+            sum += sums[lane as usize];
+            bad |= spoilt[lane as usize];
         }
         let at = (r * 4u32) as usize;
         out[at] = token;
@@ -178,7 +213,7 @@ pub(super) fn candidates(logits: CubeTensor, temperatures: CubeTensor, p: &Candi
 pub(super) fn greedy(candidates: CubeTensor, p: &CandidatesProblem) -> CubeTensor {
     let out = launch::empty(&candidates, p.rows * 4, DType::U32);
     if p.rows > 0 {
-        let (grid, dim) = (launch::grid(p.rows.div_ceil(32)), CubeDim::new_1d(32));
+        let (grid, dim) = (launch::grid(p.rows), CubeDim::new_1d(LANES));
         let (from, to) = (launch::buffer(&candidates, 1), launch::buffer(&out, 1));
         launch!(greedy_rows, &out.client, grid, dim, from, to, p.rows as u32, p.num_chunks() as u32);
     }

@@ -116,3 +116,15 @@ fn greedy_takes_the_lowest_of_equal_tokens() {
         assert!((g - w).abs() <= 1e-5 * w, "row {r}: {g} is not {w}");
     }
 }
+
+#[test]
+fn greedy_takes_zeros_of_both_signs_as_equal() {
+    let Some(device) = device() else { return };
+    let mut logits = vec![-1.0; 40 * CHUNK];
+    logits[5 * CHUNK + 3] = -0.0;
+    logits[37 * CHUNK] = 0.0;
+    let p = CandidatesProblem { rows: 1, vocab: logits.len() };
+    let record = candidates(&logits, &[0.0], p, &device);
+    let fold = read_words(Tensor::<1, Int>::from_dispatch(Dispatch::greedy(record.into_dispatch(), p)));
+    assert_eq!(fold[0] as usize, 5 * CHUNK + 3);
+}
