@@ -7,6 +7,9 @@ use super::{SEGMENT, Sizes, finish_score, first_seen, k_index};
 /// Few invocations a workgroup: software adapters spread workgroups over cores, and there are few (token, head) pairs.
 pub const LANES: u32 = 4;
 
+/// Vectors of a head up to which its loops are unrolled.
+const MAX_UNROLLED: u32 = 32;
+
 #[cube(launch_unchecked)]
 pub fn serial<N: Size>(
     qkv: &[Vector<f32, N>],
@@ -16,6 +19,8 @@ pub fn serial<N: Size>(
     s: Sizes,
     #[comptime] dv: u32,
 ) {
+    // Constant indices keep private arrays in registers; wide heads would make the code too long.
+    let unroll = comptime!(dv <= MAX_UNROLLED);
     let i = ABSOLUTE_POS as u32;
     let (t, head) = (i / s.num_heads, i % s.num_heads);
     if t < s.tokens {
@@ -28,6 +33,7 @@ pub fn serial<N: Size>(
         let mut mix = Array::<Vector<f32, N>>::new(dv as usize);
         let mut part = Array::<Vector<f32, N>>::new(dv as usize);
         let mut scores = Array::<f32>::new(SEGMENT as usize);
+        #[unroll(unroll)]
         for d in 0..dv {
             query[d as usize] = qkv[(q + d) as usize];
             mix[d as usize] = Vector::<f32, N>::new(0.0f32);
@@ -42,6 +48,7 @@ pub fn serial<N: Size>(
             for j in low..end {
                 let k = k_index(meta, &s, table, j, kv_head, dv);
                 let mut dot = 0.0f32;
+                #[unroll(unroll)]
                 for d in 0..dv {
                     dot += query[d as usize].dot(kv[(k + d) as usize]);
                 }
@@ -50,6 +57,7 @@ pub fn serial<N: Size>(
                 peak = max(peak, score);
             }
             let mut sum = 0.0f32;
+            #[unroll(unroll)]
             for d in 0..dv {
                 part[d as usize] = Vector::<f32, N>::new(0.0f32);
             }
@@ -57,6 +65,7 @@ pub fn serial<N: Size>(
                 let weight = exp_nonpositive(scores[(j - start) as usize] - peak);
                 sum += weight;
                 let v = k_index(meta, &s, table, j, kv_head, dv) + to_v;
+                #[unroll(unroll)]
                 for d in 0..dv {
                     part[d as usize] += kv[(v + d) as usize] * Vector::<f32, N>::new(weight);
                 }
@@ -64,6 +73,7 @@ pub fn serial<N: Size>(
             let higher = max(highest, peak);
             let (old, new) = (exp_nonpositive(highest - higher), exp_nonpositive(peak - higher));
             total = total * old + sum * new;
+            #[unroll(unroll)]
             for d in 0..dv {
                 let d = d as usize;
                 mix[d] = mix[d] * Vector::<f32, N>::new(old) + part[d] * Vector::<f32, N>::new(new);
@@ -71,6 +81,7 @@ pub fn serial<N: Size>(
             highest = higher;
             low = start + SEGMENT;
         }
+        #[unroll(unroll)]
         for d in 0..dv {
             out[(i * dv + d) as usize] = mix[d as usize] / Vector::<f32, N>::new(total);
         }
