@@ -4,5 +4,5 @@
 mod scales;
 mod values;
 
-pub use scales::part_head;
-pub use values::{part_words, quad, single};
+pub use scales::{Head, part_head};
+pub use values::{Words, part_words, quad, single};

@@ -112,7 +112,8 @@ impl Product {
             let (grid, dim) = (launch::grid_2d(self.n.div_ceil(64), tiles), CubeDim::new_1d(64));
             launch!(singles::singles, client, grid, dim, x, w, to, bias, sizes, rows, l, self.finish);
         } else if self.variant == Variant::Serial {
-            let (grid, dim) = (launch::grid_2d(self.n.div_ceil(64), tiles), CubeDim::new_1d(64));
+            let invocations = if matrices == 1 { self.n.div_ceil(rows::PER as usize) } else { self.n };
+            let (grid, dim) = (launch::grid_2d(invocations.div_ceil(64), tiles), CubeDim::new_1d(64));
             launch!(rows::rows, client, grid, dim, x, w, to, bias, sizes, rows, l, self.finish);
         } else {
             let groups = self.n.div_ceil(workgroup::ROWS as usize);

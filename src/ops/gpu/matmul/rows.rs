@@ -1,4 +1,4 @@
-//! Serial variant: one invocation sums one weight row (or a gate and an up row) for up to eight activation rows.
+//! Serial variant: one invocation sums two weight rows (or a gate and an up row) for up to eight activation rows.
 use cubecl::prelude::*;
 
 use super::super::layout::Layout;
@@ -45,6 +45,9 @@ pub fn store(out: &mut [f32], bias: &[f32], s: &Sizes, t: u32, n: u32, sum: f32)
     }
 }
 
+/// Weight rows of one invocation: a gate row and its up row, or two rows; they share the loads of x.
+pub const PER: u32 = 2;
+
 #[cube(launch_unchecked)]
 pub fn rows(
     x: &[Vector<f32, Const<4>>],
@@ -56,28 +59,31 @@ pub fn rows(
     #[comptime] l: Layout,
     #[comptime] finish: Finish,
 ) {
-    let n = ABSOLUTE_POS_X;
     let first = CUBE_POS_Y * rows;
+    let stores = comptime!(finish == Finish::Store);
+    let n = if stores { ABSOLUTE_POS_X * PER } else { ABSOLUTE_POS_X };
     if n < s.n {
         let x_rows = row_starts(first, s.tokens, s.x_stride, rows);
-        let sums = zeros(rows);
+        let mut w_rows = Sequence::<u32>::new();
+        w_rows.push(n * s.row_words);
+        // An odd row count repeats the last row, whose second sum isn't stored.
+        let second = if stores { min(n + 1u32, s.n - 1u32) } else { s.n + n };
+        w_rows.push(second * s.row_words);
+        let sums = zeros(comptime!(PER * rows));
         for part in 0..s.row_parts {
-            add_part(x, w, n * s.row_words, part, &x_rows, &sums, rows, l);
+            add_part(x, w, &w_rows, part, &x_rows, &sums, rows, PER, l);
         }
-        if comptime!(finish == Finish::Store) {
-            #[unroll]
-            for t in 0..rows {
-                store(out, bias, &s, first + t, n, sums.index(t as usize).read());
-            }
-        } else {
-            let ups = zeros(rows);
-            for part in 0..s.row_parts {
-                add_part(x, w, (s.n + n) * s.row_words, part, &x_rows, &ups, rows, l);
-            }
-            #[unroll]
-            for t in 0..rows {
-                let gate = sums.index(t as usize).read();
-                store(out, bias, &s, first + t, n, gated(gate, ups.index(t as usize).read(), finish));
+        #[unroll]
+        for t in 0..rows {
+            let a = sums.index(t as usize).read();
+            let b = sums.index(comptime!((rows + t) as usize)).read();
+            if stores {
+                store(out, bias, &s, first + t, n, a);
+                if n + 1u32 < s.n {
+                    store(out, bias, &s, first + t, n + 1u32, b);
+                }
+            } else {
+                store(out, bias, &s, first + t, n, gated(a, b, finish));
             }
         }
     }

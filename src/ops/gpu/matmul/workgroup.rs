@@ -11,28 +11,28 @@ pub const LANES: u32 = 16;
 /// Weight rows of one workgroup.
 pub const ROWS: u32 = 4;
 
-/// Sums one weight row's share of this lane into `shared`, at `[t][weight row][lane]`.
+/// Sums this lane's share of `per` weight rows into `shared`, at `[weight matrix][t][weight row][lane]`.
 #[cube]
 fn lane_sums(
     x: &[Vector<f32, Const<4>>],
     w: &[u32],
-    row: u32,
+    w_rows: &Sequence<u32>,
     s: &Sizes,
     x_rows: &Sequence<u32>,
     shared: &mut Shared<[f32]>,
-    #[comptime] at: u32,
     #[comptime] rows: u32,
+    #[comptime] per: u32,
     #[comptime] l: Layout,
 ) {
-    let sums = zeros(rows);
+    let sums = zeros(comptime!(per * rows));
     let mut part = UNIT_POS_X;
     while part < s.row_parts {
-        add_part(x, w, row, part, x_rows, &sums, rows, l);
+        add_part(x, w, w_rows, part, x_rows, &sums, rows, per, l);
         part += LANES;
     }
     #[unroll]
-    for t in 0..rows {
-        shared[(comptime!((at + t) * LANES * ROWS) + UNIT_POS) as usize] = sums.index(t as usize).read();
+    for cell in 0..comptime!(per * rows) {
+        shared[(comptime!(cell * LANES * ROWS) + UNIT_POS) as usize] = sums.index(cell as usize).read();
     }
 }
 
@@ -64,10 +64,12 @@ pub fn workgroup(
     // Rows past the last repeat it; they aren't stored.
     let n = min(CUBE_POS_X * ROWS + UNIT_POS_Y, s.n - 1u32);
     let x_rows = row_starts(first, s.tokens, s.x_stride, rows);
-    lane_sums(x, w, n * s.row_words, &s, &x_rows, &mut shared, 0u32, rows, l);
-    if comptime!(finish != Finish::Store) {
-        lane_sums(x, w, (s.n + n) * s.row_words, &s, &x_rows, &mut shared, rows, rows, l);
+    let mut w_rows = Sequence::<u32>::new();
+    w_rows.push(n * s.row_words);
+    if comptime!(matrices == 2) {
+        w_rows.push((s.n + n) * s.row_words);
     }
+    lane_sums(x, w, &w_rows, &s, &x_rows, &mut shared, rows, matrices, l);
     sync_cube();
     // Invocation i stores weight row i % ROWS of activation row i / ROWS.
     let (t, r) = (UNIT_POS / ROWS, UNIT_POS % ROWS);
