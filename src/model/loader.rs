@@ -2,13 +2,14 @@
 //! tensors arrive in file order through a bounded staging buffer.
 use std::collections::BTreeMap;
 
-use crate::backend::{Backend, BackendKind, Floats, Words};
+use crate::backend::{Backend, Floats, Words};
 use crate::gguf::{GgmlType, Gguf, ParseStep, TensorInfo};
 use crate::model::linear::{Linear, Part};
 use crate::model::source::ByteSource;
 use crate::model::spec::ModelSpec;
 use crate::model::transformer::{Layer, Weights};
 use crate::ops::call;
+use crate::ops::pack;
 use crate::ops::place::PlaceProblem;
 use crate::quant;
 use crate::{Error, Result};
@@ -107,14 +108,14 @@ fn check(tensor: &TensorInfo, shape: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// Matrices that are stacked by rows: (destination, sources in row order).
-fn groups(layer: usize) -> [(String, Vec<String>); 4] {
+/// Tensors of a layer's four matrices; those of one matrix are stacked by rows, in this order.
+fn stacks(layer: usize) -> [Vec<String>; 4] {
     let name = |part: &str| format!("blk.{layer}.{part}.weight");
     [
-        (name("qkv"), vec![name("attn_q"), name("attn_k"), name("attn_v")]),
-        (name("attn_output"), vec![name("attn_output")]),
-        (name("gate_up"), vec![name("ffn_gate"), name("ffn_up")]),
-        (name("ffn_down"), vec![name("ffn_down")]),
+        vec![name("attn_q"), name("attn_k"), name("attn_v")],
+        vec![name("attn_output")],
+        vec![name("ffn_gate"), name("ffn_up")],
+        vec![name("ffn_down")],
     ]
 }
 
@@ -218,12 +219,12 @@ impl<S: ByteSource> Loader<'_, S> {
         };
         let mut layers = Vec::with_capacity(spec.num_layers);
         for layer in 0..spec.num_layers {
-            let [qkv, output, gate_up, down] = groups(layer);
+            let [qkv, output, gate_up, down] = stacks(layer);
             layers.push([
-                self.lay_out_linear(&qkv.1)?,
-                self.lay_out_linear(&output.1)?,
-                self.lay_out_linear(&gate_up.1)?,
-                self.lay_out_linear(&down.1)?,
+                self.lay_out_linear(&qkv)?,
+                self.lay_out_linear(&output)?,
+                self.lay_out_linear(&gate_up)?,
+                self.lay_out_linear(&down)?,
             ]);
         }
         Ok(Layout { embedding, head, layers })
@@ -281,10 +282,7 @@ impl<S: ByteSource> Loader<'_, S> {
     }
 
     fn row_bytes(&self, ty: GgmlType, k: usize) -> Result<usize> {
-        match self.backend.kind() {
-            BackendKind::Cpu => Ok(quant::row_bytes(ty, k)),
-            BackendKind::Webgpu => Ok(4 * quant::gpu::row_words(ty, k)?),
-        }
+        pack::row_bytes(self.backend.kind(), ty, k)
     }
 
     async fn fill(&mut self, progress: Progress<'_>, total: u64) -> Result<()> {
@@ -326,7 +324,7 @@ impl<S: ByteSource> Loader<'_, S> {
             let rows = step.min(slot.rows.end - row);
             let offset = tensor.offset + (row * file_row) as u64;
             let bytes = self.source.read(offset, rows * file_row).await?;
-            let words = self.device_words(ty, k, &bytes)?;
+            let words = pack::rows(self.backend.kind(), ty, k, &bytes)?;
             drop(bytes);
             let at = slot.first_row + row - slot.rows.start;
             let problem = PlaceProblem { offset_bytes: at * device_row, len_bytes: rows * device_row };
@@ -336,25 +334,6 @@ impl<S: ByteSource> Loader<'_, S> {
             progress(done + (row * file_row) as u64, total);
         }
         Ok(())
-    }
-
-    fn device_words(&self, ty: GgmlType, k: usize, bytes: &[u8]) -> Result<Vec<u32>> {
-        let mut words = Vec::new();
-        match self.backend.kind() {
-            BackendKind::Webgpu => quant::gpu::pack_rows(ty, k, bytes, &mut words)?,
-            BackendKind::Cpu => {
-                words.reserve_exact(bytes.len().div_ceil(4));
-                let chunks = bytes.chunks_exact(4);
-                let tail = chunks.remainder();
-                words.extend(chunks.map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])));
-                if !tail.is_empty() {
-                    let mut last = [0; 4];
-                    last[..tail.len()].copy_from_slice(tail);
-                    words.push(u32::from_le_bytes(last));
-                }
-            }
-        }
-        Ok(words)
     }
 
     fn assemble(&mut self, layout: Layout) -> Result<Weights> {

@@ -141,18 +141,20 @@ impl<'a> Keys<'a> {
             .with("expected", expected)
     }
 
-    fn optional_size(&self, name: &str, max: usize) -> Result<Option<usize>> {
-        let Some(value) = self.metadata.opt_u64(&self.key(name))? else { return Ok(None) };
+    fn bounded(&self, name: &str, value: u64, max: usize) -> Result<usize> {
         match usize::try_from(value) {
-            Ok(size) if (1..=max).contains(&size) => Ok(Some(size)),
+            Ok(size) if (1..=max).contains(&size) => Ok(size),
             _ => Err(self.invalid(name, value, &format!("1 to {max}"))),
         }
     }
 
+    fn optional_size(&self, name: &str, max: usize) -> Result<Option<usize>> {
+        let value = self.metadata.opt_u64(&self.key(name))?;
+        value.map(|value| self.bounded(name, value, max)).transpose()
+    }
+
     fn size(&self, name: &str, max: usize) -> Result<usize> {
-        // A missing key is the getter's own error.
-        self.metadata.u64(&self.key(name))?;
-        self.optional_size(name, max)?.ok_or_else(|| self.invalid(name, 0, "a size"))
+        self.bounded(name, self.metadata.u64(&self.key(name))?, max)
     }
 
     fn optional_float(&self, name: &str) -> Result<Option<f32>> {

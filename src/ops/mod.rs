@@ -14,6 +14,7 @@ pub mod logits;
 pub mod matmul;
 pub mod meta;
 pub mod norm;
+pub mod pack;
 pub mod place;
 pub mod rope_kv;
 pub mod selftest;

@@ -7,8 +7,9 @@ use super::embed::{EmbedProblem, embed_reference};
 use super::logits::{CandidatesProblem, candidates_reference, greedy_reference};
 use super::matmul::{Activation, GateUpProblem, MatmulProblem, Variant, gate_up_reference, matmul_reference};
 use super::norm::{NormProblem, rms_norm_reference};
+use super::pack;
 use super::rope_kv::{RopeKvProblem, rope_kv_reference};
-use crate::backend::{Backend, BackendKind, Words};
+use crate::backend::Backend;
 use crate::gguf::GgmlType;
 use crate::{Error, Result, quant};
 
@@ -103,29 +104,13 @@ fn compare(op: &str, got: &[f32], expected: &[f32], magnitude: f32) -> Result<()
         .with("bound", f64::from(TOLERANCE * magnitude)))
 }
 
-fn upload_weights(backend: &Backend, ty: GgmlType, k: usize, bytes: &[u8]) -> Result<Words> {
-    let words = match backend.kind() {
-        BackendKind::Webgpu => {
-            let mut words = Vec::new();
-            quant::gpu::pack_rows(ty, k, bytes, &mut words)?;
-            words
-        }
-        BackendKind::Cpu => {
-            let mut padded = bytes.to_vec();
-            padded.resize(bytes.len().next_multiple_of(4), 0);
-            padded.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
-        }
-    };
-    Ok(backend.words(words))
-}
-
 async fn matrices(backend: &Backend, needs: &Needs, ty: GgmlType, stream: &mut Stream) -> Result<usize> {
     let (k, n) = (512, 6);
     let bytes = stream.weights(ty, n, k)?;
     let mut dense = vec![0.0; n * k];
     quant::dequantize(ty, &bytes, &mut dense)?;
     let largest = dense.iter().fold(0f32, |m, v| m.max(v.abs()));
-    let words = upload_weights(backend, ty, k, &bytes)?;
+    let words = backend.words(pack::rows(backend.kind(), ty, k, &bytes)?);
     // One row, and more rows than one read of the weights serves.
     for tokens in [1, 9] {
         let x = stream.floats(tokens * k);
