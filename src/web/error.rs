@@ -42,17 +42,7 @@ pub fn from_source(thrown: &JsValue) -> Error {
 
 /// Codes that sources of the package may raise; `code` is static everywhere in the crate.
 fn known(code: &str) -> Option<&'static str> {
-    const CODES: &[&str] = &[
-        "http.network",
-        "http.status",
-        "http.truncated",
-        "http.length",
-        "http.html",
-        "http.stalled",
-        "source.short_read",
-        "source.failed",
-        "source.changed",
-        "load.aborted",
-    ];
+    const CODES: &[&str] =
+        &["http.network", "http.status", "http.truncated", "source.short_read", "source.failed", "source.changed"];
     CODES.iter().find(|known| **known == code).copied()
 }
