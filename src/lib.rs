@@ -1,6 +1,6 @@
 //! fireside: language models inside a browser tab.
 //!
-//! One room a folder; a room imports only rooms listed above it (tests/tidy.rs holds the table). The pure rooms know
+//! One room a folder; which rooms a room may import is a table in tests/tidy.rs, and data walks one way. The pure rooms know
 //! nothing of burn, wgpu, JavaScript, clocks or async, and build alone when neither `webgpu` nor `cpu` is enabled.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
