@@ -198,13 +198,19 @@ test("an idle engine takes no turns", async () => {
 
 test("dispose ends what runs, is idempotent, and what follows is refused", async () => {
   const got = await page.run(async () => {
-    const engine = await window.load();
-    const running = window.caught(engine.generate({ prompt: "the people", max_tokens: 500, logit_bias: { 2: -100 } }));
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    const engine = await window.load({ maxRunning: 2, maxQueued: 64 });
+    // More than can end before dispose(), however late this page's thread gets its turn.
+    const request = { prompt: "the people", max_tokens: 500, logit_bias: { 2: -100 } };
+    let begun;
+    const first = new Promise((resolve) => (begun = resolve));
+    const running = Array.from({ length: 60 }, () => window.caught(engine.generate(request, { onToken: begun })));
+    await first;
     await Promise.all([engine.dispose(), engine.dispose()]);
-    return { running: await running, later: await window.caught(engine.generate({ prompt: "a" })) };
+    const codes = (await Promise.all(running)).map(({ value, code }) => (value ? "done" : code));
+    return { codes, later: await window.caught(engine.generate({ prompt: "a" })) };
   });
-  assert.equal(got.running.code, "engine.disposed");
+  assert.equal(got.codes.at(-1), "engine.disposed");
+  assert.deepEqual([...new Set(got.codes)].filter((code) => code !== "done"), ["engine.disposed"]);
   assert.equal(got.later.code, "engine.disposed");
 });
 
