@@ -48,6 +48,16 @@ impl GrowingChoice {
     }
 
     /// Sampled tokens so far, the ending one too.
+    pub fn tokens(&self) -> &[TokenId] {
+        &self.tokens
+    }
+
+    /// Whether it has its finish reason.
+    pub fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// How many they are.
     pub fn num_tokens(&self) -> usize {
         self.tokens.len()
     }

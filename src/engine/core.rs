@@ -12,6 +12,7 @@ use super::live::{Generation, Live, Scoring, SharedSink, Times, Work};
 use super::meter::{Meter, StepFigures};
 use super::pacing::Pacing;
 use super::request::{Prepared, RequestOptions, ScoreBody};
+use super::resume::Progress;
 use super::sink::{EventSink, MAX_UNREAD};
 use super::step::{Sorted, Step, StepSink};
 use super::text::TextModel;
@@ -67,40 +68,99 @@ impl Core {
             ..new_sequence(tokens, options, now)
         };
         let work = Work::Generate(Generation { params: Rc::new(params), seed, choices: BTreeMap::from([(0, first)]) });
-        self.submit(new, work, sink, now)
+        let prompt_tokens = new.tokens.len();
+        self.submit(vec![new], prompt_tokens, work, sink, (Times::submitted_at(now), now))
+    }
+
+    /// Takes over a request that another engine ran up to `progress`: only what is still to come is generated and delivered.
+    /// Every choice is a sequence of its own from here on.
+    pub fn submit_resumed(
+        &mut self,
+        prepared: Prepared,
+        progress: &Progress,
+        sink: SharedSink,
+        now: f64,
+    ) -> Result<RequestId> {
+        let Prepared { tokens, params, seed, options } = prepared;
+        let max_tokens = params.max_tokens.map(|n| n as usize);
+        let longest = self.scheduler.longest_completion(tokens.len(), max_tokens);
+        let choices = progress.choices(&tokens, &params, longest, self.text.tokenizer())?;
+        let times = progress.times(now);
+        let live = choices.iter().filter(|(_, choice)| !choice.has_ended());
+        let news = live.map(|(&index, choice)| NewSequence {
+            max_tokens,
+            choice: index,
+            generated: choice.num_tokens(),
+            resumed: true,
+            ..new_sequence(tokens.iter().chain(choice.tokens()).copied().collect(), options, times.submitted)
+        });
+        let news = news.collect();
+        let work = Work::Generate(Generation { params: Rc::new(params), seed, choices });
+        self.submit(news, tokens.len(), work, sink, (times, now))
     }
 
     pub fn submit_score(&mut self, body: ScoreBody, sink: SharedSink, now: f64) -> Result<RequestId> {
         body.check(self.text.vocab_size())?;
+        let prompt_tokens = body.tokens.len();
         let new = NewSequence {
             max_tokens: Some(0),
             prompt_logits: true,
             ..new_sequence(body.tokens.clone(), body.options, now)
         };
-        self.submit(new, Work::Score(Scoring::new(body.tokens, body.top_logprobs)), sink, now)
+        let work = Work::Score(Scoring::new(body.tokens, body.top_logprobs));
+        self.submit(vec![new], prompt_tokens, work, sink, (Times::submitted_at(now), now))
     }
 
-    fn submit(&mut self, new: NewSequence, work: Work, sink: SharedSink, now: f64) -> Result<RequestId> {
+    /// Queues a request's sequences, all or none.
+    fn submit(
+        &mut self,
+        news: Vec<NewSequence>,
+        prompt_tokens: usize,
+        work: Work,
+        sink: SharedSink,
+        (times, now): (Times, f64),
+    ) -> Result<RequestId> {
         if let Some(error) = &self.closed {
             return Err(error.clone());
         }
-        let prompt_tokens = new.tokens.len();
-        let sequence = self.scheduler.submit(new, now as u64)?;
+        let mut sequences = BTreeMap::new();
+        for new in news {
+            let choice = new.choice;
+            match self.scheduler.submit(new, now as u64) {
+                Ok(sequence) => sequences.insert(sequence, choice),
+                Err(error) => {
+                    for sequence in sequences.into_keys() {
+                        self.scheduler.abort(sequence, AbortReason::Failed(error.code));
+                    }
+                    self.settle(now);
+                    return Err(error);
+                }
+            };
+        }
         let id = RequestId(self.next_request);
         self.next_request += 1;
-        self.by_sequence.insert(sequence, (id, 0));
+        self.by_sequence.extend(sequences.iter().map(|(&sequence, &choice)| (sequence, (id, choice))));
         let live = Live {
             sink,
             work,
-            sequences: BTreeSet::from([sequence]),
-            times: Times::submitted_at(now),
+            sequences: sequences.into_keys().collect(),
+            times,
             prompt_tokens,
             cached_tokens: 0,
             paused: false,
             failure: None,
         };
         self.requests.insert(id, live);
+        // One whose choices had all ended has nothing left but its result.
+        self.conclude(BTreeSet::from([id]), now);
         Ok(id)
+    }
+
+    /// The prompt of a live request, as tokens.
+    pub fn prompt(&self, id: RequestId) -> Option<Vec<crate::ids::TokenId>> {
+        let live = self.requests.get(&id)?;
+        let sequence = self.scheduler.sequence(*live.sequences.first()?)?;
+        Some(sequence.tokens().iter().take(live.prompt_tokens).copied().collect())
     }
 
     /// Ends a live request with `error`, whatever it is doing. False when it is not live.

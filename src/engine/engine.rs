@@ -12,6 +12,7 @@ use super::host::Host;
 use super::info::EngineInfo;
 use super::raw_request::GenerateRequest;
 use super::request::{ScoreBody, prepare};
+use super::resume::Progress;
 use super::run_loop::RunLoop;
 use super::shared::Shared;
 use super::sink::{EventQueue, EventSink, event_queue};
@@ -110,6 +111,29 @@ impl Engine {
             }
         }));
         Ok((self.generate(request, seed, sink)?, queue))
+    }
+
+    /// Takes over a request that ran in an engine which is gone (its device lost, its instance trapped): `prompt` is what
+    /// [`Engine::prompt`] said there, `progress` what its sink received. Only what follows is generated and delivered, and the whole
+    /// is what that engine would have given.
+    ///
+    /// # Errors
+    /// As [`Engine::generate`], without `request.queue_full`; `request.invalid` for a progress that no such request can have.
+    pub fn resume(
+        &self,
+        request: GenerateRequest,
+        prompt: &[TokenId],
+        progress: &Progress,
+        sink: impl EventSink + 'static,
+    ) -> Result<RequestId> {
+        self.refuse_if_closed()?;
+        let prepared = prepare(request.with_prompt(prompt), &self.text, progress.seed, self.shared.local_time())?;
+        self.shared.command(|core, now| core.submit_resumed(prepared, progress, shared_sink(sink), now))
+    }
+
+    /// The prompt of a live request as tokens: what to keep in order to resume it elsewhere.
+    pub fn prompt(&self, id: RequestId) -> Option<Vec<TokenId>> {
+        self.shared.core.borrow().prompt(id)
     }
 
     /// Queues a scoring. Its one event goes to `sink`.

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
+use crate::ids::TokenId;
 use crate::sampling::{RawSampling, RawValue};
 use crate::{Error, Result};
 
@@ -49,6 +50,12 @@ impl GenerateRequest {
         serde_json::from_str(json).map_err(|e| {
             Error::new("request.invalid", format!("a request must be a JSON object: {e}")).with("field", "request")
         })
+    }
+
+    /// The same request with its prompt already made into tokens.
+    pub(super) fn with_prompt(self, tokens: &[TokenId]) -> Self {
+        let prompt = RawValue::List(tokens.iter().map(|t| RawValue::Number(f64::from(t.0))).collect());
+        Self { prompt: Some(prompt), messages: None, tools: None, tool_choice: None, template_args: None, ..self }
     }
 
     fn set<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> std::result::Result<(), A::Error> {

@@ -123,4 +123,6 @@ pub struct NewSequence {
     pub prompt_logits: bool,
     /// Which adapter computes it (0: none): KV is not shared across adapters.
     pub adapter: u64,
+    /// It was accepted before, by an engine that is gone: a full queue does not refuse it.
+    pub resumed: bool,
 }

@@ -148,8 +148,7 @@ impl Scheduler {
                 .with("prompt_tokens", len)
                 .with("context_length", config.context_length));
         }
-        let context_left = config.context_length - prompt;
-        let wanted = new.max_tokens.unwrap_or(config.capacity().saturating_sub(prompt)).min(context_left);
+        let wanted = self.longest_completion(prompt, new.max_tokens);
         // KV is needed for all but the last token, and for the whole prompt.
         let longest = prompt.saturating_add(wanted).saturating_sub(1).max(len);
         if self.kv.blocks_for(longest) > config.num_blocks {
@@ -160,12 +159,18 @@ impl Scheduler {
                 .with("block_size", config.block_size));
         }
         // Last: the others are refused for good, this one may be submitted again.
-        if self.stats.waiting >= config.max_queued {
+        if self.stats.waiting >= config.max_queued && !new.resumed {
             return Err(Error::new("request.queue_full", "too many requests are waiting")
                 .with("max_queued", config.max_queued)
                 .with("waiting", self.stats.waiting));
         }
         Ok(wanted)
+    }
+
+    /// Most tokens that a prompt of `prompt` tokens may be continued by, when `max_tokens` are asked for (`None`: as many as fit).
+    pub fn longest_completion(&self, prompt: usize, max_tokens: Option<usize>) -> usize {
+        let pool_left = self.config.capacity().saturating_sub(prompt);
+        max_tokens.unwrap_or(pool_left).min(self.config.context_length.saturating_sub(prompt))
     }
 
     /// Ends a live sequence at once, in any phase; what the plan in flight computes for it is dropped at commit.

@@ -4,4 +4,5 @@ mod lifecycle;
 mod pressure;
 mod readers;
 mod requests;
+mod resume;
 mod scoring;

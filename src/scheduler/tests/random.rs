@@ -149,6 +149,7 @@ impl Run {
             deadline_ms: submit.deadline.map(|ms| self.driver.now + ms),
             prompt_logits: submit.prompt_logits,
             adapter: submit.adapter,
+            resumed: self.driver.requests.len() % 7 == 6,
         };
         let seed = self.driver.requests.len() as u64;
         if let Err(error) = self.driver.submit(new, seed) {
