@@ -247,6 +247,8 @@ export interface EngineStats {
   ticks: number;
   /** Size of wasm linear memory, which never shrinks, in bytes. */
   peakWasmBytes: number;
+  /** Bytes of it in use now, all engines of this wasm instance together. */
+  liveWasmBytes: number;
 }
 
 /** One scheduler step. */

@@ -2,6 +2,7 @@
 //!
 //! Requests and answers are JSON text; thrown values are `{ code, message, details }`. The TypeScript layer checks
 //! arguments before they come here and turns thrown values into `FiresideError`.
+mod alloc;
 mod error;
 mod host;
 mod source;
@@ -76,6 +77,7 @@ impl WasmEngine {
         if let Some(stats) = stats.as_object_mut() {
             let bytes = open::linear_memory_bytes();
             stats.insert("peakWasmBytes".into(), bytes.into());
+            stats.insert("liveWasmBytes".into(), alloc::live_bytes().into());
         }
         stats.to_string()
     }
