@@ -14,9 +14,14 @@ import { openSession, unwrap } from "./lib/session.mjs";
 import { setup } from "./lib/setup.mjs";
 import { packageSize } from "./lib/size.mjs";
 
-const CASES = ["size", "load", "prefill128", "prefill512", "decode1", "decode4", "decode8", "memory"];
+const CASES = ["size", "load", "prefill128", "prefill512", "decode1", "decode4", "decode8", "mixed", "memory"];
+/** Prompt tokens that are computed beside a running stream in the case `mixed`. */
+const MIXED_PROMPT = 1500;
 /** Prompt tokens of the decode cases. */
 const DECODE_PROMPT = 32;
+
+/** SmolLM2's end-of-generation tokens, so biased that none is ever drawn: the stream must outlast the prompt. */
+const NO_END = { 0: -100, 2: -100, 4: -100 };
 
 const round = (value, digits = 2) => (Number.isFinite(value) ? Number(value.toFixed(digits)) : null);
 const print = (line) => console.log(JSON.stringify(line));
@@ -94,6 +99,22 @@ async function decode(session, watch, batch, { reps, tokens, nextTag }) {
   };
 }
 
+/** A running stream while a long prompt is computed beside it: its steps against decode steps alone, and its longest gap. */
+async function mixed(session, { nextTag }) {
+  const running = { prompt: await promptTokens(session, DECODE_PROMPT, nextTag()), max_tokens: 1000, temperature: 0, logit_bias: NO_END };
+  const gaps = await session.gaps(running, await promptTokens(session, MIXED_PROMPT, nextTag()));
+  const [step, alone] = [median(gaps.mixed), median(gaps.alone)];
+  return {
+    prompt_tokens: gaps.promptTokens,
+    mixed_steps: gaps.mixed.length,
+    prompt_tokens_per_step: round(gaps.promptTokens / gaps.mixed.length, 1),
+    decode_step_ms: round(alone),
+    mixed_step_ms: round(step),
+    mixed_over_decode: round(step / alone),
+    longest_over_median: round(Math.max(...gaps.mixed) / step),
+  };
+}
+
 async function memory(session, info) {
   const stats = await session.stats();
   const peak = peakMemory(session.pid);
@@ -126,6 +147,7 @@ async function benchBackend(backend, model, asked) {
       decode1: () => decode(session, watch, 1, plan),
       decode4: () => decode(session, watch, 4, plan),
       decode8: () => decode(session, watch, 8, plan),
+      mixed: () => mixed(session, plan),
       memory: () => memory(session, info),
     };
     for (const name of asked.cases.filter((each) => each in cases)) {

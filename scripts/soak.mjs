@@ -18,6 +18,8 @@ const PERPLEXITY_BOUND = 1e-3;
 /** Nats between the two best tokens below which either may win. */
 const NEAR_TIE = 0.05;
 const PROPTEST_CASES = "20000";
+/** Random schedules of up to 64 requests against the scheduler, each checked after every step and replayed. */
+const FIRESIDE_SCHEDULES = "10000";
 
 const golden = (name) => path.join(ROOT, "tests/goldens", name);
 const print = (line) => console.log(JSON.stringify(line));
@@ -78,7 +80,9 @@ await main(async () => {
   } finally {
     await session.close();
   }
-  await run("cargo", ["test", "--lib"], { env: { PROPTEST_CASES } });
-  print({ check: "property tests", cases: Number(PROPTEST_CASES), ok: true });
+  const started = performance.now();
+  await run("cargo", ["test", "--lib"], { env: { PROPTEST_CASES, FIRESIDE_SCHEDULES } });
+  const seconds = Math.round((performance.now() - started) / 1000);
+  print({ check: "property tests", cases: Number(PROPTEST_CASES), schedules: Number(FIRESIDE_SCHEDULES), seconds, ok: true });
   if (!ok) throw new UserError("soak.failed", "a figure is out of its bounds");
 });

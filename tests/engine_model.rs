@@ -1,6 +1,6 @@
-//! The engine over a real model on the CPU backend: the same bits alone, in a crowd and after preemption; shared prefixes
-//! computed once; choices that share a prompt. The scheduler's own tests need no model and live with it.
-#![cfg(feature = "cpu")]
+//! The engine over models: the same bits alone, in a crowd and after preemption; shared prefixes computed once; choices that
+//! share a prompt. The real model on the CPU, a tiny one on WebGPU. The scheduler's own tests need no model and live with it.
+#![cfg(any(feature = "cpu", feature = "webgpu"))]
 mod support;
 
 use std::path::Path;
@@ -95,42 +95,40 @@ const PROMPTS: [&str; 8] = [
     "Q: What is a block?\nA:",
 ];
 
-fn greedy(prompt: &str, max_tokens: usize) -> Value {
+fn greedy(prompt: &Value, max_tokens: usize) -> Value {
     json!({ "prompt": prompt, "temperature": 0, "max_tokens": max_tokens, "logprobs": 0 })
 }
 
-#[test]
-fn eight_streams_give_the_bits_that_each_gives_alone() {
-    let Some(path) = default_model() else { return };
-    let base = json!({ "backend": "cpu", "contextLength": 256 });
-    let requests: Vec<Value> = PROMPTS.iter().map(|p| greedy(p, 24)).collect();
+/// Runs `requests` alone, together, and together in a pool too small for them: the same bits each time.
+fn crowds_change_no_bit(path: &Path, backend: &str, requests: &[Value]) {
+    let base = json!({ "backend": backend, "contextLength": 256 });
     let alone: Vec<_> = requests
         .iter()
-        .map(|r| bits(run(&path, &base, std::slice::from_ref(r)).0[0].as_ref().expect("a result")))
+        .map(|r| bits(run(path, &base, std::slice::from_ref(r)).0[0].as_ref().expect("a result")))
         .collect();
+    assert!(alone.iter().all(|tokens| !tokens.is_empty()));
 
-    let (together, stats) = run(&path, &base, &requests);
+    let (together, stats) = run(path, &base, requests);
     for (i, result) in together.iter().enumerate() {
-        assert_eq!(bits(result.as_ref().expect("a result")), alone[i], "{}", PROMPTS[i]);
+        assert_eq!(bits(result.as_ref().expect("a result")), alone[i], "{}", requests[i]);
     }
     assert_eq!(stats.preemptions, 0);
 
     // Eleven blocks hold five of the eight sequences at their longest.
-    let small = json!({ "backend": "cpu", "contextLength": 80, "kvCache": { "blocks": 11 }, "prefillChunk": 7 });
-    let (squeezed, stats) = run(&path, &small, &requests);
+    let small = json!({ "backend": backend, "contextLength": 80, "kvCache": { "blocks": 11 }, "prefillChunk": 7 });
+    let (squeezed, stats) = run(path, &small, requests);
     for (i, result) in squeezed.iter().enumerate() {
-        assert_eq!(bits(result.as_ref().expect("a result")), alone[i], "preempted: {}", PROMPTS[i]);
+        assert_eq!(bits(result.as_ref().expect("a result")), alone[i], "preempted: {}", requests[i]);
     }
     assert!(stats.preemptions > 0, "the pool was meant to be too small");
 }
 
-#[test]
-fn choices_share_one_prompt_and_the_first_is_the_one_that_n_1_gives() {
-    let Some(path) = default_model() else { return };
-    let base = json!({ "backend": "cpu", "contextLength": 256 });
-    let request = |n: u32| json!({ "prompt": PROMPTS[6], "temperature": 0.9, "seed": 7, "max_tokens": 12, "n": n });
-    let (one, _) = run(&path, &base, &[request(1)]);
-    let (four, stats) = run(&path, &base, &[request(4)]);
+/// `n` choices of one request: the prompt is computed once, and choice 0 is what n = 1 gives.
+fn choices_share_one_prompt(path: &Path, backend: &str, prompt: &Value) {
+    let base = json!({ "backend": backend, "contextLength": 256 });
+    let request = |n: u32| json!({ "prompt": prompt, "temperature": 0.9, "seed": 7, "max_tokens": 12, "n": n });
+    let (one, _) = run(path, &base, &[request(1)]);
+    let (four, stats) = run(path, &base, &[request(4)]);
     let (one, four) = (one[0].as_ref().expect("a result"), four[0].as_ref().expect("a result"));
     assert_eq!(four.choices.len(), 4);
     assert_eq!(four.choices[0].tokens, one.choices[0].tokens);
@@ -139,10 +137,8 @@ fn choices_share_one_prompt_and_the_first_is_the_one_that_n_1_gives() {
     assert_eq!(four.usage.prompt_tokens, one.usage.prompt_tokens);
 }
 
-#[test]
-fn fifty_requests_compute_their_common_prefix_once() {
-    // A tiny model: what is shared is the scheduler's doing, not the model's.
-    let path = goldens().join("tiny/tiny-llama-f16.gguf");
+/// Fifty requests at once that share 300 tokens: their 18 full blocks are computed by one of them.
+fn a_common_prefix_is_computed_once(path: &Path, backend: &str) {
     let prefix: Vec<u32> = (0..300).map(|i| 10 + (i * 13) % 150).collect();
     let requests: Vec<Value> = (0..50u32)
         .map(|i| {
@@ -150,7 +146,7 @@ fn fifty_requests_compute_their_common_prefix_once() {
             json!({ "prompt": prompt, "temperature": 0, "max_tokens": 4 })
         })
         .collect();
-    let (results, stats) = run(&path, &json!({ "backend": "cpu", "contextLength": 400 }), &requests);
+    let (results, stats) = run(path, &json!({ "backend": backend, "contextLength": 400 }), &requests);
     let mut cached: Vec<u64> =
         results.iter().map(|r| r.as_ref().expect("a result").usage.prompt_tokens_details.cached_tokens).collect();
     cached.sort_unstable();
@@ -159,6 +155,72 @@ fn fifty_requests_compute_their_common_prefix_once() {
     assert_eq!(stats.prefix_cache.hit_tokens, 49 * 288);
 }
 
+#[cfg(feature = "cpu")]
+mod cpu {
+    use super::*;
+
+    #[test]
+    fn eight_streams_give_the_bits_that_each_gives_alone() {
+        let Some(path) = default_model() else { return };
+        crowds_change_no_bit(&path, "cpu", &PROMPTS.map(|prompt| greedy(&json!(prompt), 24)));
+    }
+
+    #[test]
+    fn choices_share_one_prompt_and_the_first_is_the_one_that_n_1_gives() {
+        let Some(path) = default_model() else { return };
+        choices_share_one_prompt(&path, "cpu", &json!(PROMPTS[6]));
+    }
+
+    #[test]
+    fn fifty_requests_compute_their_common_prefix_once() {
+        let Some(path) = default_model() else { return };
+        a_common_prefix_is_computed_once(&path, "cpu");
+    }
+}
+
+#[cfg(feature = "webgpu")]
+mod webgpu {
+    use super::*;
+    use fireside::backend::Backend;
+
+    /// The tiny model's file, where there is an adapter.
+    fn tiny() -> Option<std::path::PathBuf> {
+        match pollster::block_on(Backend::webgpu()) {
+            Ok(_) => Some(goldens().join("tiny/tiny-llama-f16.gguf")),
+            Err(error) => {
+                assert!(std::env::var_os("FIRESIDE_REQUIRE_GPU").is_none(), "{error}");
+                eprintln!("SKIPPED: {error}");
+                None
+            }
+        }
+    }
+
+    fn prompt(length: u32, from: u32) -> Value {
+        json!((0..length).map(|i| 10 + (i * 13 + from * 31) % 150).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn eight_streams_give_the_bits_that_each_gives_alone() {
+        let Some(path) = tiny() else { return };
+        let lengths = [5, 3, 17, 20, 9, 1, 33, 12];
+        let requests: Vec<Value> = (0..8).map(|i| greedy(&prompt(lengths[i as usize], i), 24)).collect();
+        crowds_change_no_bit(&path, "webgpu", &requests);
+    }
+
+    #[test]
+    fn choices_share_one_prompt_and_the_first_is_the_one_that_n_1_gives() {
+        let Some(path) = tiny() else { return };
+        choices_share_one_prompt(&path, "webgpu", &prompt(21, 3));
+    }
+
+    #[test]
+    fn fifty_requests_compute_their_common_prefix_once() {
+        let Some(path) = tiny() else { return };
+        a_common_prefix_is_computed_once(&path, "webgpu");
+    }
+}
+
+#[cfg(feature = "cpu")]
 #[test]
 fn usage_is_what_was_emitted() {
     let path = goldens().join("tiny/tiny-llama-f16.gguf");

@@ -47,6 +47,32 @@ window.runner = {
       }),
     ),
 
+  /**
+   * Milliseconds between the tokens of a running stream: `alone`, and `mixed` while a long prompt is computed beside it.
+   * The stream ends once the prompt is computed.
+   */
+  gaps: (running, prompt, { alone = 24 } = {}) =>
+    outcome(async () => {
+      const controller = new AbortController();
+      const gaps = { alone: [], mixed: [] };
+      let last = 0;
+      let filling = null;
+      const onToken = () => {
+        const now = performance.now();
+        if (last > 0) gaps[filling ? "mixed" : "alone"].push(now - last);
+        last = now;
+        if (!filling && gaps.alone.length === alone) {
+          filling = engine.generate({ prompt, max_tokens: 1, temperature: 0 });
+          // The gap in which it was submitted belongs to neither.
+          last = 0;
+          filling.then(() => controller.abort(), (error) => controller.abort(error));
+        }
+      };
+      await engine.generate(running, { onToken, signal: controller.signal }).catch(() => undefined);
+      const { usage } = await filling;
+      return { ...gaps, promptTokens: usage.prompt_tokens };
+    }),
+
   tokenize: (text, options) => outcome(async () => [...(await engine.tokenize(text, options))]),
   score: (tokens, options) =>
     outcome(async () => {

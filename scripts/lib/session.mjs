@@ -29,6 +29,7 @@ export async function openSession({ model, show = false, onEvent = () => undefin
       url: server.url,
       load: (options) => value("load", "/model.gguf", options),
       generate: (requests, options) => call("generate", requests, options),
+      gaps: (running, prompt) => value("gaps", running, prompt),
       tokenize: (text, options) => value("tokenize", text, options),
       score: (tokens, options) => value("score", tokens, options),
       stats: () => value("stats"),

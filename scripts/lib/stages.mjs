@@ -48,7 +48,7 @@ async function nativeGpu({ quick }) {
   const env = vulkanEnv();
   if (!env && quick) throw new Skipped("no Vulkan driver: install mesa-vulkan-drivers, or Chromium");
   if (!env) throw new UserError("setup.missing", "no Vulkan driver: install mesa-vulkan-drivers, or Chromium");
-  await run("cargo", ["test", ...NATIVE], { env: { ...env, ...(await modelEnv()) } });
+  await run("cargo", ["test", ...NATIVE], { env: { ...env, ...(await modelEnv()), FIRESIDE_REQUIRE_GPU: "1" } });
 }
 
 function testFiles(folder) {
