@@ -5,8 +5,13 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use crate::{Error, Result};
 
+mod memory;
+#[cfg(feature = "webgpu")]
+mod trouble;
 #[cfg(feature = "webgpu")]
 mod webgpu;
+
+pub use memory::Allocations;
 
 /// A flat f32 tensor; its shape is known by whoever made it.
 pub type Floats = Tensor<1>;
@@ -43,6 +48,8 @@ pub struct Backend {
     kind: BackendKind,
     adapter: Option<Adapter>,
     max_binding_bytes: u64,
+    #[cfg(feature = "webgpu")]
+    gpu: Option<webgpu::Gpu>,
 }
 
 impl Backend {
@@ -58,6 +65,8 @@ impl Backend {
             adapter: None,
             // wasm32 cannot hold more, and slices are limited to isize::MAX.
             max_binding_bytes: i32::MAX as u64,
+            #[cfg(feature = "webgpu")]
+            gpu: None,
         });
         #[cfg(not(feature = "cpu"))]
         Err(Self::unavailable("cpu", "this build has no CPU backend"))
@@ -126,19 +135,42 @@ impl Backend {
     /// Reads f32 values back; on the CPU without a copy when `values` is the only owner.
     ///
     /// # Errors
-    /// `device.readback` when the device failed.
+    /// `device.lost` when the device is gone, `device.readback` when it gave something else than was asked for.
     pub async fn read_floats(&self, values: Floats) -> Result<Vec<f32>> {
-        let data = values.into_data_async().await.map_err(readback)?;
+        let data = values.into_data_async().await.map_err(|e| self.gone(e))?;
         data.try_to_vec().map_err(readback)
     }
 
     /// Reads u32 words back.
     ///
     /// # Errors
-    /// `device.readback` when the device failed.
+    /// As [`Backend::read_floats`].
     pub async fn read_words(&self, words: Words) -> Result<Vec<u32>> {
-        let data = words.into_data_async().await.map_err(readback)?;
+        let data = words.into_data_async().await.map_err(|e| self.gone(e))?;
         data.try_to_vec().map_err(readback)
+    }
+
+    /// A read fails on a GPU when its device was lost, whatever the browser says of the buffer.
+    fn gone(&self, cause: impl std::fmt::Debug) -> Error {
+        match self.kind {
+            BackendKind::Cpu => readback(cause),
+            BackendKind::Webgpu => {
+                Error::new("device.lost", "the GPU device was lost").with("cause", format!("{cause:?}"))
+            }
+        }
+    }
+
+    /// Whether everything that the device was told to do until the last read was done: errors that come without being awaited
+    /// are kept, and the results that followed them are not to be used.
+    ///
+    /// # Errors
+    /// `memory.gpu`, `device.failed`.
+    pub fn check(&self) -> Result<()> {
+        #[cfg(feature = "webgpu")]
+        if let Some(gpu) = &self.gpu {
+            return gpu.trouble.check();
+        }
+        Ok(())
     }
 
     /// Bytes that the device's pools hold now; 0 on the CPU, where linear memory is the measure.
@@ -151,5 +183,5 @@ impl Backend {
 }
 
 fn readback(cause: impl std::fmt::Debug) -> Error {
-    Error::new("device.readback", "the device failed while results were read back").with("cause", format!("{cause:?}"))
+    Error::new("device.readback", "what was read back is not what was asked for").with("cause", format!("{cause:?}"))
 }

@@ -4,10 +4,18 @@ use std::sync::{Mutex, PoisonError};
 use burn::tensor::Device;
 use burn::tensor::wgpu::{MemoryConfiguration, WgpuSetup, wgpu};
 
+use super::trouble::Trouble;
 use super::{Adapter, Backend, BackendKind};
 use crate::Result;
 
 static DEVICE: Mutex<Option<Backend>> = Mutex::new(None);
+
+/// The device itself, beside burn's handle of it.
+#[derive(Debug, Clone)]
+pub(super) struct Gpu {
+    pub device: wgpu::Device,
+    pub trouble: Trouble,
+}
 
 /// The process's GPU device, made at the first call.
 pub(super) async fn request() -> Result<Backend> {
@@ -41,7 +49,8 @@ fn describe(device: Device, setup: &WgpuSetup) -> Backend {
         fallback: software,
     };
     let max_binding_bytes = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
-    Backend { device, kind: BackendKind::Webgpu, adapter: Some(adapter), max_binding_bytes }
+    let gpu = Gpu { trouble: Trouble::watch(&setup.device), device: setup.device.clone() };
+    Backend { device, kind: BackendKind::Webgpu, adapter: Some(adapter), max_binding_bytes, gpu: Some(gpu) }
 }
 
 /// Browsers do not tell an adapter's type, so names of the known software adapters are compared.

@@ -32,7 +32,11 @@ pub trait Executor {
 
     /// What a failed step means for the engine.
     fn fault(&self, error: &Error) -> Fault {
-        if error.code == "device.lost" { Fault::Engine } else { Fault::Step }
+        match error.code {
+            // What a device computes after one of these cannot be trusted.
+            "device.lost" | "device.failed" | "memory.gpu" => Fault::Engine,
+            _ => Fault::Step,
+        }
     }
 }
 

@@ -219,6 +219,8 @@ impl<C: Checkpoint> Executor for ModelExecutor<C> {
             self.checkpoint.pause().await;
         }
         self.count_step();
+        // After the reads: what went wrong before them has been reported by now.
+        self.model.backend().check()?;
         let missing = || Error::new("engine.bad_step", "a row was asked for that the batch does not have");
         Ok(StepOutput {
             rows: answers.rows.into_iter().map(|row| row.unwrap_or_else(|| RowResult::Failed(missing()))).collect(),

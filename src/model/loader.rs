@@ -2,7 +2,7 @@
 //! tensors arrive in file order through a bounded staging buffer.
 use std::collections::BTreeMap;
 
-use crate::backend::{Backend, Floats, Words};
+use crate::backend::{Allocations, Backend, Floats, Words};
 use crate::gguf::{GgmlType, Gguf, ParseStep, TensorInfo};
 use crate::model::linear::{Linear, Part};
 use crate::model::source::ByteSource;
@@ -286,9 +286,12 @@ impl<S: ByteSource> Loader<'_, S> {
     }
 
     async fn fill(&mut self, progress: Progress<'_>, total: u64) -> Result<()> {
+        let mut allocations = Allocations::default();
         for part in &mut self.parts {
-            part.words = Some(self.backend.empty_words(part.bytes.div_ceil(4) as usize));
+            let words = part.bytes.div_ceil(4) as usize;
+            part.words = Some(self.backend.allocate(&mut allocations, || self.backend.empty_words(words)));
         }
+        self.backend.settle(allocations).await?;
         let mut order: Vec<&TensorInfo> = self.gguf.tensors.iter().collect();
         order.sort_by_key(|t| t.offset);
         let mut done = 0;

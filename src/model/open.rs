@@ -2,7 +2,7 @@
 //! for pages and native tests; errors come before weights are read wherever they can.
 use serde_json::{Map, Value, json};
 
-use crate::backend::{Backend, BackendKind};
+use crate::backend::{Allocations, Backend, BackendKind};
 use crate::chat::ChatTemplate;
 use crate::engine::{
     AdapterInfo, Engine, EngineInfo, EngineParts, Host, KvInfo, MemoryInfo, RunLoop, TextModel, Warning,
@@ -12,10 +12,14 @@ use crate::model::executor::ModelExecutor;
 use crate::model::loader::{self, LoadPlan};
 use crate::model::settings::{BackendChoice, LoadSettings};
 use crate::model::source::ByteSource;
-use crate::model::transformer::{Checkpoint, KvCache, Transformer};
+use crate::model::transformer::{Checkpoint, KvCache, Transformer, Weights};
 use crate::ops::selftest::{self, Needs};
+use crate::scheduler::SchedulerConfig;
 use crate::tokenizer::{Tokenizer, Vocabulary};
 use crate::{Error, Result};
+
+/// Linear memory for staging, activations, logits and the words of a model.
+const SCRATCH_BYTES: u64 = 64 << 20;
 
 /// Where loading stands (`LoadProgress.phase`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -50,9 +54,11 @@ pub async fn open<C: Checkpoint, H: Host + 'static>(
     let backend = choose(settings.backend, &gguf, &plan, settings, &mut warnings, on_phase).await?;
     let config = settings.geometry(&plan.spec, &backend, fingerprint(&gguf, source.len()))?;
 
-    let weights =
-        loader::load(&backend, source, &gguf, &plan, &mut |done, total| on_phase(Phase::Upload, done, total)).await?;
-    let cache = KvCache::new(&backend, &plan.spec, config.block_size, config.num_blocks);
+    let placed = place(&backend, source, &gguf, &plan, &config, on_phase).await;
+    if placed.is_err() {
+        backend.free_unused();
+    }
+    let (weights, cache) = placed?;
     let memory =
         MemoryInfo { weight_bytes: weights.bytes(), kv_bytes: cache.bytes(), wasm_bytes: linear_memory_bytes() };
     let info = EngineInfo {
@@ -74,6 +80,26 @@ pub async fn open<C: Checkpoint, H: Host + 'static>(
     let model = Transformer::new(backend, plan.spec, weights, cache);
     on_phase(Phase::Ready, 1, 1);
     Engine::new(EngineParts { info, text, scheduler: config }, ModelExecutor::new(model, checkpoint), host)
+}
+
+/// Makes room for everything, then reads the weights into it: what does not fit is known before the first weight is fetched.
+async fn place(
+    backend: &Backend,
+    source: &impl ByteSource,
+    gguf: &Gguf,
+    plan: &LoadPlan,
+    config: &SchedulerConfig,
+    on_phase: OnPhase<'_>,
+) -> Result<(Weights, KvCache)> {
+    let slots = (config.num_blocks * config.block_size) as u64;
+    let kv_bytes = plan.spec.kv_bytes_per_token().saturating_mul(slots);
+    backend.reserve(plan.weight_bytes.saturating_add(kv_bytes).saturating_add(SCRATCH_BYTES))?;
+    let cache = KvCache::new(backend, &plan.spec, config.block_size, config.num_blocks).await?;
+    let mut uploaded = |done, total| on_phase(Phase::Upload, done, total);
+    let weights = loader::load(backend, source, gguf, plan, &mut uploaded).await?;
+    // Uploads allocate too.
+    backend.settle(Allocations::default()).await?;
+    Ok((weights, cache))
 }
 
 fn text_model(gguf: &Gguf, plan: &LoadPlan, warnings: &mut Vec<Warning>) -> Result<TextModel> {

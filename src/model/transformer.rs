@@ -1,5 +1,5 @@
 //! The forward of a decoder-only transformer over a mixed batch, with its paged KV cache. Families differ by spec only.
-use crate::backend::{Backend, Floats, Words};
+use crate::backend::{Allocations, Backend, Floats, Words};
 use crate::model::linear::Linear;
 use crate::model::spec::ModelSpec;
 use crate::ops::attention::AttentionProblem;
@@ -70,10 +70,16 @@ pub struct KvCache {
 
 impl KvCache {
     /// Allocates the cache.
-    pub fn new(backend: &Backend, spec: &ModelSpec, block_size: usize, num_blocks: usize) -> Self {
+    ///
+    /// # Errors
+    /// `memory.gpu`, `device.failed`, `device.lost`.
+    pub async fn new(backend: &Backend, spec: &ModelSpec, block_size: usize, num_blocks: usize) -> crate::Result<Self> {
         let block_values = spec.kv_values_per_token() * block_size;
-        let layers = (0..spec.num_layers).map(|_| backend.empty_floats(block_values * num_blocks)).collect();
-        Self { layers, block_size, num_blocks, block_values }
+        let mut allocations = Allocations::default();
+        let layer = || backend.empty_floats(block_values * num_blocks);
+        let layers = (0..spec.num_layers).map(|_| backend.allocate(&mut allocations, layer)).collect();
+        backend.settle(allocations).await?;
+        Ok(Self { layers, block_size, num_blocks, block_values })
     }
 
     /// Bytes of all layers.

@@ -16,7 +16,7 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::future_to_promise;
 
 use crate::Error;
-use crate::engine::{Engine, Event, GenerateRequest, RequestId, RequestOptions, RunLoop, ScoreBody};
+use crate::engine::{Engine, Event, GenerateRequest, Progress, RequestId, RequestOptions, RunLoop, ScoreBody};
 use crate::ids::TokenId;
 use crate::model::executor::ModelExecutor;
 use crate::model::open::{self, Phase};
@@ -91,6 +91,28 @@ impl WasmEngine {
         let seed = (js_sys::Math::random() * SEED_LIMIT as f64) as u64;
         let id = self.engine.generate(request, seed, sink(on_event)).map_err(|e| error::to_js(&e))?;
         Ok(id.0 as f64)
+    }
+
+    /// Takes over a request of an engine that is gone, as [`WasmEngine::submit`] does a new one. `prompt` is what
+    /// [`WasmEngine::prompt`] gave there, `progress` (JSON of [`Progress`]) what the request's events were.
+    pub fn resume(
+        &self,
+        request: &str,
+        prompt: Vec<u32>,
+        progress: &str,
+        on_event: Function,
+    ) -> Result<f64, JsValue> {
+        let request = GenerateRequest::from_json(request).map_err(|e| error::to_js(&e))?;
+        let progress = Progress::from_json(progress).map_err(|e| error::to_js(&e))?;
+        let prompt: Vec<TokenId> = prompt.into_iter().map(TokenId).collect();
+        let id = self.engine.resume(request, &prompt, &progress, sink(on_event)).map_err(|e| error::to_js(&e))?;
+        Ok(id.0 as f64)
+    }
+
+    /// The prompt of a live request as tokens; undefined when it is not live.
+    pub fn prompt(&self, id: f64) -> Option<Vec<u32>> {
+        let tokens = self.engine.prompt(RequestId(id as u64))?;
+        Some(tokens.into_iter().map(|t| t.0).collect())
     }
 
     /// Queues a scoring; its event is `("done", json)` or `("error", json)`.

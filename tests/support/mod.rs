@@ -69,7 +69,8 @@ pub fn load(path: &Path, backend: &Backend, max_tokens: usize) -> fireside::Resu
         let gguf = loader::read_header(&source).await?;
         let plan = loader::plan(&source, &gguf).await?;
         let weights = model::load(backend, &source, &gguf, &plan, &mut |_, _| {}).await?;
-        let cache = KvCache::new(backend, &plan.spec, BLOCK_SIZE, max_tokens.div_ceil(BLOCK_SIZE) + 1);
+        let blocks = max_tokens.div_ceil(BLOCK_SIZE) + 1;
+        let cache = KvCache::new(backend, &plan.spec, BLOCK_SIZE, blocks).await?;
         Ok(Transformer::new(backend.clone(), plan.spec, weights, cache))
     })
 }
