@@ -84,6 +84,8 @@ export interface EngineInfo {
   threads: number;
   memory: { weightBytes: number; kvBytes: number; wasmBytes: number };
   kv: { blockSize: number; blocks: number; dtype: string };
+  /** Family of the GPU's kernels: "serial" (software adapters) or "workgroup". Absent on the CPU. */
+  kernels?: "serial" | "workgroup";
   warnings: Warning[];
   version: string;
 }

@@ -33,13 +33,15 @@ impl Trouble {
 }
 
 fn typed(error: &wgpu::Error) -> Error {
-    let (code, message) = match error {
-        wgpu::Error::OutOfMemory { .. } => ("memory.gpu", "the GPU has no memory left for this model and its KV cache"),
+    let typed = match error {
+        wgpu::Error::OutOfMemory { .. } => {
+            Error::new("memory.gpu", "the GPU has no memory left for this model and its KV cache")
+        }
         wgpu::Error::Validation { .. } | wgpu::Error::Internal { .. } => {
-            ("device.failed", "the GPU device refused a command: what it computed since cannot be used")
+            Error::new("device.failed", "the GPU device refused a command: what it computed since cannot be used")
         }
     };
-    Error::new(code, message).with("cause", error.to_string())
+    typed.with("cause", error.to_string())
 }
 
 type Popped = Pin<Box<dyn Future<Output = Option<wgpu::Error>>>>;

@@ -33,6 +33,9 @@ pub struct EngineInfo {
     pub memory: MemoryInfo,
     /// The KV cache's geometry.
     pub kv: KvInfo,
+    /// Family of the GPU's kernels: `serial` (no barriers, for software adapters) or `workgroup`. None on the CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernels: Option<String>,
     /// What was worth saying during load.
     pub warnings: Vec<Warning>,
     /// Of this crate.

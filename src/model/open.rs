@@ -13,6 +13,7 @@ use crate::model::loader::{self, LoadPlan};
 use crate::model::settings::{BackendChoice, LoadSettings};
 use crate::model::source::ByteSource;
 use crate::model::transformer::{Checkpoint, KvCache, Transformer, Weights};
+use crate::ops::matmul::Variant;
 use crate::ops::selftest::{self, Needs};
 use crate::scheduler::SchedulerConfig;
 use crate::tokenizer::{Tokenizer, Vocabulary};
@@ -51,7 +52,7 @@ pub async fn open<C: Checkpoint, H: Host + 'static>(
     let plan = loader::plan(source, &gguf).await?;
     let mut warnings = Vec::new();
     let text = text_model(&gguf, &plan, &mut warnings)?;
-    let backend = choose(settings.backend, &gguf, &plan, settings, &mut warnings, on_phase).await?;
+    let (backend, variant) = choose(&gguf, &plan, settings, &mut warnings, on_phase).await?;
     let config = settings.geometry(&plan.spec, &backend, fingerprint(&gguf, source.len()))?;
 
     let placed = place(&backend, source, &gguf, &plan, &config, on_phase).await;
@@ -71,13 +72,14 @@ pub async fn open<C: Checkpoint, H: Host + 'static>(
         vocab_size: plan.spec.vocab as u64,
         backend: kind_name(&backend).to_owned(),
         adapter: adapter_info(&backend),
+        kernels: (backend.kind() == BackendKind::Webgpu).then(|| variant.name().to_owned()),
         threads: 1,
         memory,
         kv: KvInfo { block_size: config.block_size as u64, blocks: config.num_blocks as u64, dtype: "f32".to_owned() },
         warnings,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let model = Transformer::new(backend, plan.spec, weights, cache);
+    let model = Transformer::new(backend, variant, plan.spec, weights, cache);
     on_phase(Phase::Ready, 1, 1);
     Engine::new(EngineParts { info, text, scheduler: config }, ModelExecutor::new(model, checkpoint), host)
 }
@@ -143,41 +145,67 @@ fn warning(code: &str, message: &str, details: Value) -> Warning {
     Warning { code: code.to_owned(), message: message.to_owned(), details }
 }
 
-/// The device to use: it must exist and its kernels must pass the self-test.
+/// The device to use, and the family of its kernels: it must exist and its kernels must pass the self-test.
 async fn choose(
-    choice: BackendChoice,
     gguf: &Gguf,
     plan: &LoadPlan,
     settings: &LoadSettings,
     warnings: &mut Vec<Warning>,
     on_phase: OnPhase<'_>,
-) -> Result<Backend> {
+) -> Result<(Backend, Variant)> {
+    let choice = settings.backend;
+    // The CPU's kernels are one family.
+    let cpu = || Backend::cpu().map(|backend| (backend, Variant::Serial));
     if choice == BackendChoice::Cpu {
-        return Backend::cpu();
+        return cpu();
     }
     let tried = match Backend::webgpu().await {
         Ok(backend) if choice == BackendChoice::Auto && backend.is_software() => {
             Err(Backend::unavailable("webgpu", "the only adapter is a software one, slower than the CPU backend"))
         }
         Ok(backend) => {
-            on_phase(Phase::Selftest, 0, 1);
             let block_size = settings.kv_cache.block_size.unwrap_or(16).clamp(1, 1024);
-            let checked = selftest::run(&backend, &needs(gguf, plan, &backend, block_size)).await;
-            on_phase(Phase::Selftest, 1, 1);
-            checked.map(|_| backend)
+            tested(backend, |variant| needs(gguf, plan, block_size, variant), warnings, on_phase).await
         }
         Err(error) => Err(error),
     };
     match tried {
         Err(error) if choice == BackendChoice::Auto => {
             warnings.push(error.into());
-            Backend::cpu()
+            cpu()
         }
         tried => tried,
     }
 }
 
-fn needs(gguf: &Gguf, plan: &LoadPlan, backend: &Backend, block_size: usize) -> Needs {
+/// The first kernel family that gives right answers on the device; a warning for each before it.
+async fn tested(
+    backend: Backend,
+    needs: impl Fn(Variant) -> Needs,
+    warnings: &mut Vec<Warning>,
+    on_phase: OnPhase<'_>,
+) -> Result<(Backend, Variant)> {
+    let variants = Transformer::variants_of(&backend);
+    on_phase(Phase::Selftest, 0, 1);
+    let mut first = None;
+    for variant in variants {
+        match selftest::run(&backend, &needs(variant)).await {
+            Ok(_) => {
+                on_phase(Phase::Selftest, 1, 1);
+                warnings.extend(first.map(Warning::from));
+                return Ok((backend, variant));
+            }
+            Err(error) if error.code == selftest::MISMATCH => {
+                first.get_or_insert(error.with("kernels", variant.name()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    on_phase(Phase::Selftest, 1, 1);
+    Err(first.unwrap_or_else(|| Backend::unavailable("webgpu", "it has no kernels")))
+}
+
+fn needs(gguf: &Gguf, plan: &LoadPlan, block_size: usize, variant: Variant) -> Needs {
     let mut types = Vec::new();
     for tensor in gguf.tensors.iter().filter(|t| t.shape.len() > 1) {
         if !types.contains(&tensor.ty) {
@@ -193,7 +221,7 @@ fn needs(gguf: &Gguf, plan: &LoadPlan, backend: &Backend, block_size: usize) -> 
         interleaved: plan.spec.rope.interleaved,
         block_size,
         activation: plan.spec.activation,
-        variant: Transformer::variant_of(backend),
+        variant,
     }
 }
 
@@ -246,4 +274,46 @@ pub fn linear_memory_bytes() -> u64 {
     return core::arch::wasm32::memory_size(0) as u64 * 65_536;
     #[cfg(not(target_arch = "wasm32"))]
     0
+}
+
+#[cfg(all(test, feature = "webgpu", not(target_family = "wasm")))]
+mod tests {
+    //! Wrong kernels, planted: found before a word is, and replaced.
+    use super::*;
+    use crate::ops::gpu::{planted, tests::device};
+
+    fn needs(variant: Variant) -> Needs {
+        Needs {
+            types: vec![crate::gguf::GgmlType::Q4_1],
+            num_heads: 2,
+            num_kv_heads: 1,
+            head_dim: 32,
+            rope_dim: 32,
+            interleaved: true,
+            block_size: 16,
+            activation: crate::ops::matmul::Activation::Silu,
+            variant,
+        }
+    }
+
+    #[test]
+    fn a_wrong_kernel_is_replaced_by_the_next_family() {
+        let Some(backend) = device() else { return };
+        let [best, next] = Transformer::variants_of(&backend);
+        let chosen = |wrong: &[Variant]| {
+            let _planted = planted::plant(wrong);
+            let mut warnings = Vec::new();
+            let result = pollster::block_on(tested(backend.clone(), needs, &mut warnings, &mut |_, _, _| {}));
+            (result.map(|(_, variant)| variant), warnings)
+        };
+        let (variant, warnings) = chosen(&[]);
+        assert_eq!((variant.unwrap(), warnings.len()), (best, 0));
+        let (variant, warnings) = chosen(&[best]);
+        assert_eq!(variant.unwrap(), next);
+        assert_eq!(warnings[0].code, "device.kernel_mismatch");
+        assert_eq!(warnings[0].details["kernels"], best.name());
+        let (variant, _) = chosen(&[best, next]);
+        assert_eq!(variant.unwrap_err().code, "device.kernel_mismatch");
+        assert_eq!(chosen(&[]).0.unwrap(), best, "nothing stays planted");
+    }
 }

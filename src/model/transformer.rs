@@ -124,15 +124,18 @@ impl Checkpoint for NoCheckpoint {
 
 impl Transformer {
     /// Puts weights and an empty cache together.
-    pub fn new(backend: Backend, spec: ModelSpec, weights: Weights, cache: KvCache) -> Self {
-        let variant = Self::variant_of(&backend);
+    pub fn new(backend: Backend, variant: Variant, spec: ModelSpec, weights: Weights, cache: KvCache) -> Self {
         let nothing = backend.empty_floats(1);
         Self { spec, weights, cache, backend, variant, nothing }
     }
 
-    /// The kernel family for a device.
-    pub fn variant_of(backend: &Backend) -> Variant {
-        if backend.is_software() { Variant::Serial } else { Variant::Workgroup }
+    /// The kernel families for a device, the quickest one first.
+    pub fn variants_of(backend: &Backend) -> [Variant; 2] {
+        if backend.is_software() {
+            [Variant::Serial, Variant::Workgroup]
+        } else {
+            [Variant::Workgroup, Variant::Serial]
+        }
     }
 
     /// The device that this model is on.

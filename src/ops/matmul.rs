@@ -15,6 +15,16 @@ pub enum Variant {
     Workgroup,
 }
 
+impl Variant {
+    /// What `EngineInfo.kernels` calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Serial => "serial",
+            Self::Workgroup => "workgroup",
+        }
+    }
+}
+
 /// Sizes of one `matmul`.
 #[derive(Debug, Clone, Copy)]
 pub struct MatmulProblem {

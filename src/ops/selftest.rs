@@ -13,6 +13,9 @@ use crate::backend::Backend;
 use crate::gguf::GgmlType;
 use crate::{Error, Result, quant};
 
+/// The code of a kernel that gives wrong numbers.
+pub const MISMATCH: &str = "device.kernel_mismatch";
+
 /// Relative to the sum of magnitudes that a result was added from.
 const TOLERANCE: f32 = 1e-4;
 

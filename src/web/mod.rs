@@ -95,13 +95,7 @@ impl WasmEngine {
 
     /// Takes over a request of an engine that is gone, as [`WasmEngine::submit`] does a new one. `prompt` is what
     /// [`WasmEngine::prompt`] gave there, `progress` (JSON of [`Progress`]) what the request's events were.
-    pub fn resume(
-        &self,
-        request: &str,
-        prompt: Vec<u32>,
-        progress: &str,
-        on_event: Function,
-    ) -> Result<f64, JsValue> {
+    pub fn resume(&self, request: &str, prompt: Vec<u32>, progress: &str, on_event: Function) -> Result<f64, JsValue> {
         let request = GenerateRequest::from_json(request).map_err(|e| error::to_js(&e))?;
         let progress = Progress::from_json(progress).map_err(|e| error::to_js(&e))?;
         let prompt: Vec<TokenId> = prompt.into_iter().map(TokenId).collect();

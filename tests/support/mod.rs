@@ -71,7 +71,8 @@ pub fn load(path: &Path, backend: &Backend, max_tokens: usize) -> fireside::Resu
         let weights = model::load(backend, &source, &gguf, &plan, &mut |_, _| {}).await?;
         let blocks = max_tokens.div_ceil(BLOCK_SIZE) + 1;
         let cache = KvCache::new(backend, &plan.spec, BLOCK_SIZE, blocks).await?;
-        Ok(Transformer::new(backend.clone(), plan.spec, weights, cache))
+        let [variant, _] = Transformer::variants_of(backend);
+        Ok(Transformer::new(backend.clone(), variant, plan.spec, weights, cache))
     })
 }
 

@@ -57,6 +57,7 @@ impl Bench {
             threads: 1,
             memory: MemoryInfo { weight_bytes: 0, kv_bytes: 0, wasm_bytes: 0 },
             kv: KvInfo { block_size: config.block_size as u64, blocks: config.num_blocks as u64, dtype: "f32".into() },
+            kernels: None,
             warnings: Vec::new(),
             version: "test".into(),
         };

