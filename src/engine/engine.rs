@@ -14,7 +14,7 @@ use super::raw_request::GenerateRequest;
 use super::request::{ScoreBody, prepare};
 use super::run_loop::RunLoop;
 use super::shared::Shared;
-use super::sink::{EventQueue, EventSink, event_queue};
+use super::sink::{EventQueue, EventSink, ReadCredit, event_queue, paced};
 use super::stats::EngineStats;
 use super::text::{RenderOptions, TextModel};
 use super::trace::StepTrace;
@@ -103,13 +103,32 @@ impl Engine {
     /// # Errors
     /// As [`Engine::generate`].
     pub fn generate_queued(&self, request: GenerateRequest, seed: u64) -> Result<(RequestId, EventQueue)> {
+        let (sink, queue) = event_queue(self.notifier());
+        Ok((self.generate(request, seed, sink)?, queue))
+    }
+
+    /// As [`Engine::generate`], for a reader elsewhere: the request pauses at [`super::MAX_UNREAD`] token events of which the
+    /// credit has not heard that they were read.
+    ///
+    /// # Errors
+    /// As [`Engine::generate`].
+    pub fn generate_paced(
+        &self,
+        request: GenerateRequest,
+        seed: u64,
+        sink: impl EventSink + 'static,
+    ) -> Result<(RequestId, ReadCredit)> {
+        let (sink, credit) = paced(sink, self.notifier());
+        Ok((self.generate(request, seed, sink)?, credit))
+    }
+
+    fn notifier(&self) -> Rc<dyn Fn()> {
         let shared = Rc::downgrade(&self.shared);
-        let (sink, queue) = event_queue(Rc::new(move || {
+        Rc::new(move || {
             if let Some(shared) = shared.upgrade() {
                 shared.notify();
             }
-        }));
-        Ok((self.generate(request, seed, sink)?, queue))
+        })
     }
 
     /// Queues a scoring. Its one event goes to `sink`.
@@ -140,6 +159,13 @@ impl Engine {
     /// `tokenizer.unknown_token`.
     pub fn detokenize(&self, tokens: &[TokenId], special: bool) -> Result<String> {
         self.text.tokenizer().decode(tokens, special)
+    }
+
+    /// The bytes of one token as the vocabulary has them, and whether it is a control token (which adds nothing to a text).
+    /// `None` beyond the vocabulary: padded models can draw such ids.
+    pub fn piece(&self, token: TokenId) -> Option<(&[u8], bool)> {
+        let tokenizer = self.text.tokenizer();
+        Some((tokenizer.token_bytes(token, true)?, tokenizer.is_control(token)))
     }
 
     /// The text that a conversation becomes. `options` is an object of `tools`, `addGenerationPrompt` (default true) and

@@ -6,7 +6,8 @@ mod error;
 mod host;
 mod source;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use js_sys::{Function, Promise};
@@ -15,7 +16,7 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::future_to_promise;
 
 use crate::Error;
-use crate::engine::{Engine, Event, GenerateRequest, RequestId, RequestOptions, RunLoop, ScoreBody};
+use crate::engine::{Engine, Event, GenerateRequest, ReadCredit, RequestId, RequestOptions, RunLoop, ScoreBody};
 use crate::ids::TokenId;
 use crate::model::executor::ModelExecutor;
 use crate::model::open::{self, Phase};
@@ -37,6 +38,8 @@ pub fn start() {
 pub struct WasmEngine {
     engine: Engine,
     run_loop: RefCell<Option<Loop>>,
+    /// Of the live requests whose readers say what they read.
+    credits: Rc<RefCell<BTreeMap<RequestId, ReadCredit>>>,
 }
 
 #[wasm_bindgen]
@@ -62,7 +65,7 @@ impl WasmEngine {
         for warning in &engine.info().warnings {
             send(&on_event, "warning", &to_json(warning));
         }
-        Ok(Self { engine, run_loop: RefCell::new(Some(run_loop)) })
+        Ok(Self { engine, run_loop: RefCell::new(Some(run_loop)), credits: Rc::default() })
     }
 
     /// `EngineInfo` as JSON.
@@ -80,23 +83,78 @@ impl WasmEngine {
         stats.to_string()
     }
 
-    /// Queues a generation; its events are `("token", json)`, then `("done", json)` or `("error", json)`.
-    pub fn submit(&self, request: &str, prompt: Option<Vec<u32>>, on_event: Function) -> Result<f64, JsValue> {
+    /// The last scheduler steps as JSON, oldest first.
+    pub fn trace(&self, last: u32) -> String {
+        to_json(&self.engine.trace(last as usize))
+    }
+
+    /// Queues a generation; its events are `("token", json)`, then `("done", json)` or `("error", json)`. With `paced`, it
+    /// pauses when too many token events are out that `read` has not told of.
+    pub fn submit(
+        &self,
+        request: &str,
+        prompt: Option<Vec<u32>>,
+        on_event: Function,
+        paced: bool,
+    ) -> Result<f64, JsValue> {
         let mut request = GenerateRequest::from_json(request).map_err(|e| error::to_js(&e))?;
         if let Some(tokens) = prompt {
             request.prompt = Some(RawValue::List(tokens.into_iter().map(|t| RawValue::Number(f64::from(t))).collect()));
         }
         let seed = (js_sys::Math::random() * SEED_LIMIT as f64) as u64;
-        let id = self.engine.generate(request, seed, sink(on_event)).map_err(|e| error::to_js(&e))?;
-        Ok(id.0 as f64)
+        let id = if paced { self.start_paced(request, seed, on_event) } else { self.start(request, seed, on_event) };
+        Ok(id.map_err(|e| error::to_js(&e))?.0 as f64)
+    }
+
+    fn start(&self, request: GenerateRequest, seed: u64, on_event: Function) -> crate::Result<RequestId> {
+        self.engine.generate(request, seed, sink(on_event))
+    }
+
+    fn start_paced(&self, request: GenerateRequest, seed: u64, on_event: Function) -> crate::Result<RequestId> {
+        let (credits, own) = (Rc::downgrade(&self.credits), Rc::new(Cell::new(None)));
+        let (id_of_sink, mut deliver) = (Rc::clone(&own), sink(on_event));
+        let paced = move |event: Event| {
+            if event.is_terminal()
+                && let (Some(credits), Some(id)) = (credits.upgrade(), id_of_sink.get())
+            {
+                credits.borrow_mut().remove(&id);
+            }
+            deliver(event);
+        };
+        // Events come from the loop, never from within this call.
+        let (id, credit) = self.engine.generate_paced(request, seed, paced)?;
+        own.set(Some(id));
+        self.credits.borrow_mut().insert(id, credit);
+        Ok(id)
+    }
+
+    /// So many more token events of a paced request were read. Nothing happens when it has ended.
+    pub fn read(&self, id: f64, count: u32) {
+        let credit = self.credits.borrow().get(&RequestId(id as u64)).cloned();
+        if let Some(credit) = credit {
+            credit.read(count as usize);
+        }
+    }
+
+    /// Tokens as the vocabulary has them, as JSON: `{ bytes, control }` each, or null for ids beyond it.
+    pub fn pieces(&self, tokens: Vec<u32>) -> String {
+        let piece = |(bytes, control): (&[u8], bool)| json!({ "bytes": bytes, "control": control });
+        let pieces: Vec<_> = tokens.into_iter().map(|t| self.engine.piece(TokenId(t)).map(piece)).collect();
+        to_json(&pieces)
     }
 
     /// Queues a scoring; its event is `("done", json)` or `("error", json)`.
-    pub fn score(&self, tokens: Vec<u32>, top_logprobs: u32, on_event: Function) -> Result<f64, JsValue> {
+    pub fn score(
+        &self,
+        tokens: Vec<u32>,
+        top_logprobs: u32,
+        on_event: Function,
+        priority: i32,
+    ) -> Result<f64, JsValue> {
         let body = ScoreBody {
             tokens: tokens.into_iter().map(TokenId).collect(),
             top_logprobs: (top_logprobs > 0).then_some(top_logprobs),
-            options: RequestOptions::default(),
+            options: RequestOptions { priority, ..RequestOptions::default() },
         };
         let id = self.engine.score(body, sink(on_event)).map_err(|e| error::to_js(&e))?;
         Ok(id.0 as f64)
