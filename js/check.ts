@@ -22,7 +22,7 @@ export function invalid(area: Area, field: string, expected: string, value: unkn
 /** Refuses fields that are not known here: a misspelt option must not be silently without effect. */
 export function knownFields(area: Area, where: string, value: object, known: readonly string[]): void {
   for (const field of Object.keys(value)) {
-    if (known.includes(field) || (value as Record<string, unknown>)[field] === undefined) continue;
+    if (known.includes(field) || absent((value as Record<string, unknown>)[field])) continue;
     const message = `${where} has no field ${JSON.stringify(field)} that this version supports.`;
     throw new FiresideError(`${area}.unsupported`, message, { field, supported: [...known] });
   }
@@ -37,6 +37,13 @@ export function absent(value: unknown): value is null | undefined {
 export function record(area: Area, field: string, value: unknown): Record<string, unknown> {
   if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   throw invalid(area, field, "an object", value);
+}
+
+/** Options of a call: absent, or an object of known fields. */
+export function options(area: Area, value: unknown, known: readonly string[]): Record<string, unknown> {
+  const given = record(area, "options", value ?? {});
+  knownFields(area, "options", given, known);
+  return given;
 }
 
 /** A whole number within bounds. */

@@ -1,6 +1,8 @@
 /** The page's side of the port: calls with answers, requests with events, and settling at once whatever the engine is doing. */
 import { FiresideError, fromWire } from "./errors.js";
-import type { Calls, Connect, Op, ToClient, ToHost } from "./protocol.js";
+import type { Calls, Connect, Op, ToClient, ToHost, WirePart } from "./protocol.js";
+import type { Limits, Listener } from "./request.js";
+import { Request } from "./request.js";
 
 /** How long dispose() waits for a busy engine before it ends the Worker anyway. */
 const DISPOSE_MS = 2000;
@@ -11,13 +13,6 @@ export type EngineMessage = Extract<ToClient, { t: "progress" | "warning" | "dev
 interface Waiting {
   resolve: (value: unknown) => void;
   reject: (error: unknown) => void;
-  onToken?: (value: unknown) => void;
-}
-
-/** How a request may end early, besides by the engine. */
-export interface Limits {
-  signal?: AbortSignal | undefined;
-  timeout?: number | undefined;
 }
 
 /** One engine's connection. */
@@ -26,7 +21,7 @@ export class Client {
   readonly #ownWorker: Worker | null;
   readonly #onMessage: (message: EngineMessage) => void;
   readonly #calls = new Map<number, Waiting>();
-  readonly #requests = new Map<number, Waiting>();
+  readonly #requests = new Map<number, Request>();
   #nextId = 1;
   #over: FiresideError | null = null;
 
@@ -95,53 +90,45 @@ export class Client {
     });
   }
 
-  /**
-   * Runs one request to its end. `start` makes the call that submits it under the given id; tokens come to `onToken`.
-   * An error thrown by `onToken` ends the request and is what the promise rejects with.
-   */
-  request(
-    start: (rid: number) => Promise<null>,
-    onToken: ((value: unknown) => void) | undefined,
-    { signal, timeout }: Limits,
-  ): Promise<unknown> {
-    if (signal?.aborted) return Promise.reject(signal.reason as Error);
-    const rid = this.#nextId++;
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    let onAbort: (() => void) | undefined;
-    const settled = new Promise<unknown>((resolve, reject) => {
-      const stop = (error: unknown, why: "cancelled" | "deadline"): void => {
-        if (!this.#requests.delete(rid)) return;
+  /** Submits the parts of a request together and tells the listener how it goes. */
+  open(parts: readonly WirePart[], listener: Listener, limits: Limits): Request {
+    const first = this.#nextId;
+    this.#nextId += parts.length;
+    const wire = {
+      submit: (all: (WirePart & { rid: number })[]) => this.call("submit", { parts: all }),
+      abort: (rid: number, why: "cancelled" | "deadline") => {
         if (!this.#over) this.#send({ t: "abort", rid, why });
-        reject(error);
-      };
-      const waiting: Waiting = { resolve, reject };
-      if (onToken) {
-        waiting.onToken = (value) => {
-          try {
-            onToken(value);
-          } catch (error) {
-            stop(error, "cancelled");
-          }
-        };
-      }
-      this.#requests.set(rid, waiting);
-      onAbort = () => {
-        stop(signal?.reason, "cancelled");
-      };
-      signal?.addEventListener("abort", onAbort, { once: true });
-      if (timeout !== undefined) {
-        timer = setTimeout(() => {
-          const message = `The request was not done within ${String(timeout)} ms.`;
-          stop(new FiresideError("request.deadline", message, { timeout }), "deadline");
-        }, timeout);
-      }
-      start(rid).catch((error: unknown) => {
-        if (this.#requests.delete(rid)) reject(error);
-      });
-    });
-    return settled.finally(() => {
-      clearTimeout(timer);
-      if (onAbort) signal?.removeEventListener("abort", onAbort);
+      },
+      read: (rid: number, count: number) => {
+        if (!this.#over) this.#send({ t: "read", rid, count });
+      },
+      forget: (rid: number) => this.#requests.delete(rid),
+    };
+    const request = new Request(wire, first, parts, listener, limits);
+    parts.forEach((_, i) => this.#requests.set(first + i, request));
+    return request;
+  }
+
+  /** Runs a request to its end: the results of its parts. An error thrown by `onToken` ends it and is what the promise rejects with. */
+  run(parts: readonly WirePart[], limits: Limits, onToken?: (value: unknown) => void): Promise<unknown[]> {
+    if (limits.signal?.aborted) return Promise.reject(limits.signal.reason as Error);
+    return new Promise((resolve, reject) => {
+      const results: unknown[] = [];
+      let left = parts.length;
+      this.open(
+        parts,
+        {
+          token(_part, value) {
+            onToken?.(value);
+          },
+          done(part, value) {
+            results[part] = value;
+            if (--left === 0) resolve(results);
+          },
+          failed: reject,
+        },
+        limits,
+      );
     });
   }
 
@@ -165,19 +152,19 @@ export class Client {
   #receive(message: ToClient): void {
     switch (message.t) {
       case "result":
-        this.#take(this.#calls, message.id)?.resolve(message.value);
+        this.#take(message.id)?.resolve(message.value);
         return;
       case "error":
-        this.#take(this.#calls, message.id)?.reject(fromWire(message.error));
+        this.#take(message.id)?.reject(fromWire(message.error));
         return;
       case "token":
-        this.#requests.get(message.rid)?.onToken?.(message.value);
+        this.#requests.get(message.rid)?.token(message.rid, message.value);
         return;
       case "done":
-        this.#take(this.#requests, message.rid)?.resolve(message.value);
+        this.#requests.get(message.rid)?.done(message.rid, message.value);
         return;
       case "failed":
-        this.#take(this.#requests, message.rid)?.reject(fromWire(message.error));
+        this.#requests.get(message.rid)?.partFailed(message.rid, fromWire(message.error));
         return;
       case "crashed":
         this.#end(fromWire(message.error));
@@ -199,17 +186,18 @@ export class Client {
     this.#end(new FiresideError("worker.failed", `The Worker failed or could not be started${why}.`, details));
   }
 
-  #take(map: Map<number, Waiting>, id: number): Waiting | undefined {
-    const waiting = map.get(id);
-    map.delete(id);
+  #take(id: number): Waiting | undefined {
+    const waiting = this.#calls.get(id);
+    this.#calls.delete(id);
     return waiting;
   }
 
   #rejectAll(error: FiresideError): void {
-    const all = [...this.#calls.values(), ...this.#requests.values()];
+    const [calls, requests] = [[...this.#calls.values()], new Set(this.#requests.values())];
     this.#calls.clear();
     this.#requests.clear();
-    for (const waiting of all) waiting.reject(error);
+    for (const request of requests) request.fail(error, null);
+    for (const call of calls) call.reject(error);
   }
 
   #end(error: FiresideError): void {

@@ -5,7 +5,12 @@ import { Client } from "./client.js";
 import { FiresideError, fromWire, requestUnsupported } from "./errors.js";
 import type { CheckedLoad } from "./load-options.js";
 import { baseUrl, checkLoadOptions, checkSource } from "./load-options.js";
-import type { ChatCreate, CompletionCreate, EmbeddingCreate, ModelCard } from "./openai-types.js";
+import type { ChatCreate, CompletionCreate, EmbeddingCreate } from "./openai-types.js";
+import { chatCreate, checkTools } from "./openai/chat.js";
+import { completionCreate } from "./openai/completions.js";
+import type { EngineModels } from "./openai/models.js";
+import { embeddingCreate, engineModels } from "./openai/models.js";
+import type { WirePart, WireResult, WireScore } from "./protocol.js";
 import { checkRequest, checkRequestOptions, requestJson } from "./request-options.js";
 import type {
   ChatGenerateRequest,
@@ -26,16 +31,13 @@ import type {
   Warning,
 } from "./types.js";
 
-type WireResult = Omit<GenerateResult, "choices"> & {
-  choices: (Omit<GenerateResult["choices"][number], "tokens"> & { tokens: number[] })[];
-};
-interface WireScore {
-  logprobs: (number | null)[];
-  top?: { token: number; logprob: number }[][];
-}
+/** Steps that trace() gives when not told how many. */
+const TRACE_STEPS = 64;
+/** Steps that the engine keeps. */
+const MAX_TRACE = 1024;
 
 function refused(name: string): () => Promise<never> {
-  return () => Promise.reject(requestUnsupported(name, "this version has generate(), tokenize(), detokenize(), renderChat() and score()"));
+  return () => Promise.reject(requestUnsupported(name, "this version has no adapters"));
 }
 
 const OUR_CONSTRUCTOR = Symbol("fireside");
@@ -44,16 +46,14 @@ const OUR_CONSTRUCTOR = Symbol("fireside");
 export class Engine extends EventTarget {
   /** What was loaded, and where it runs. */
   readonly info: EngineInfo;
-  /** Refused with `request.unsupported` in this version, as are the next three. */
-  readonly chat: { completions: { create: ChatCreate } } = {
-    completions: { create: refused("chat.completions.create") },
-  };
-  readonly completions: { create: CompletionCreate } = { create: refused("completions.create") };
-  readonly embeddings: { create: EmbeddingCreate } = { create: refused("embeddings.create") };
-  readonly models: { list(): Promise<{ object: "list"; data: ModelCard[] }>; retrieve(id: string): Promise<ModelCard> } = {
-    list: refused("models.list"),
-    retrieve: refused("models.retrieve"),
-  };
+  /** Chat completions, as OpenAI's client has them. */
+  readonly chat: { completions: { create: ChatCreate } };
+  /** Completions of plain prompts, likewise. */
+  readonly completions: { create: CompletionCreate };
+  /** Embeddings: `request.unsupported`, for no model that runs today gives them. */
+  readonly embeddings: { create: EmbeddingCreate };
+  /** The one model that this engine runs. */
+  readonly models: EngineModels;
   /** Where the platform has the symbol. */
   declare [Symbol.asyncDispose]: () => Promise<void>;
   readonly #client: Client;
@@ -65,6 +65,11 @@ export class Engine extends EventTarget {
     super();
     this.#client = client;
     this.info = info;
+    const [own, about] = [() => client, () => this.info];
+    this.chat = { completions: { create: chatCreate(own, about) } };
+    this.completions = { create: completionCreate(own, about) };
+    this.embeddings = { create: embeddingCreate(about) };
+    this.models = engineModels(about);
     if (typeof Symbol.asyncDispose === "symbol") {
       Object.defineProperty(this, Symbol.asyncDispose, { value: () => this.dispose() });
     }
@@ -93,62 +98,52 @@ export class Engine extends EventTarget {
   /** One prompt in (text, ids, or chat messages), a callback per token, the whole result out. */
   async generate(
     request: GenerateRequest | ChatGenerateRequest,
-    options: RequestOptions & { onToken?: (t: TokenEvent) => void } = {},
+    options?: RequestOptions & { onToken?: (t: TokenEvent) => void },
   ): Promise<GenerateResult> {
     const limits = checkRequestOptions(options, ["onToken"]);
-    const onToken = options.onToken ?? undefined;
+    const onToken = options?.onToken ?? undefined;
     if (onToken !== undefined) check.callback("request", "onToken", onToken);
-    const wire = checkRequest(request, limits);
-    const done = (await this.#client.request(
-      (rid) => this.#client.call("submit", { rid, ...wire }),
-      onToken as ((value: unknown) => void) | undefined,
-      limits,
-    )) as WireResult;
+    const part: WirePart = { kind: "generate", ...checkRequest(request, limits), tokens: onToken ? "all" : "none", pieces: false };
+    const [done] = (await this.#client.run([part], limits, onToken as ((value: unknown) => void) | undefined)) as [WireResult];
     return { ...done, choices: done.choices.map((choice) => ({ ...choice, tokens: Uint32Array.from(choice.tokens) })) };
   }
 
   /** Text to token ids. By default adds the model's special tokens as its file says, and reads special tokens in the text as text. */
-  async tokenize(text: string, options: { addSpecial?: boolean; parseSpecial?: boolean } = {}): Promise<Uint32Array> {
+  async tokenize(text: string, options?: { addSpecial?: boolean; parseSpecial?: boolean }): Promise<Uint32Array> {
     check.string("request", "text", text);
-    const given = check.record("request", "options", options);
-    check.knownFields("request", "options", given, ["addSpecial", "parseSpecial"]);
+    const given = check.options("request", options, ["addSpecial", "parseSpecial"]);
     return this.#client.call("tokenize", {
       text,
-      addSpecial: check.boolean("request", "addSpecial", options.addSpecial ?? true),
-      parseSpecial: check.boolean("request", "parseSpecial", options.parseSpecial ?? false),
+      addSpecial: check.boolean("request", "addSpecial", given["addSpecial"] ?? true),
+      parseSpecial: check.boolean("request", "parseSpecial", given["parseSpecial"] ?? false),
     });
   }
 
   /** Token ids to text; special tokens are left out unless asked for. */
-  async detokenize(tokens: ArrayLike<number>, options: { special?: boolean } = {}): Promise<string> {
-    const given = check.record("request", "options", options);
-    check.knownFields("request", "options", given, ["special"]);
-    const special = check.boolean("request", "special", options.special ?? false);
+  async detokenize(tokens: ArrayLike<number>, options?: { special?: boolean }): Promise<string> {
+    const given = check.options("request", options, ["special"]);
+    const special = check.boolean("request", "special", given["special"] ?? false);
     return this.#client.call("detokenize", { tokens: check.tokenIds("request", "tokens", tokens), special });
   }
 
   /** The prompt that the model's own template makes of these messages. */
   async renderChat(
     messages: ChatMessage[],
-    options: { tools?: Tool[]; addGenerationPrompt?: boolean; templateArgs?: object } = {},
+    options?: { tools?: Tool[]; addGenerationPrompt?: boolean; templateArgs?: object },
   ): Promise<string> {
     if (!Array.isArray(messages)) throw check.invalid("request", "messages", "an array of messages", messages);
-    const given = check.record("request", "options", options);
-    check.knownFields("request", "options", given, ["tools", "addGenerationPrompt", "templateArgs"]);
+    const given = check.options("request", options, ["tools", "addGenerationPrompt", "templateArgs"]);
+    if (!check.absent(given["tools"])) checkTools(given["tools"]);
     return this.#client.call("renderChat", { messages: requestJson(messages), options: requestJson(given) });
   }
 
   /** Log-probability (natural log) of each token given those before it; entry 0 is NaN. */
-  async score(tokens: ArrayLike<number>, options: RequestOptions & { topLogprobs?: number } = {}): Promise<ScoreResult> {
+  async score(tokens: ArrayLike<number>, options?: RequestOptions & { topLogprobs?: number }): Promise<ScoreResult> {
     const ids = check.tokenIds("request", "tokens", tokens);
     const limits = checkRequestOptions(options, ["topLogprobs"]);
-    if (limits.priority !== 0) throw requestUnsupported("priority of a score", "scores run in the order they came");
-    const topLogprobs = check.integer("request", "topLogprobs", options.topLogprobs ?? 0, 0, 0xffff_ffff);
-    const done = (await this.#client.request(
-      (rid) => this.#client.call("score", { rid, tokens: ids, topLogprobs }),
-      undefined,
-      limits,
-    )) as WireScore;
+    const topLogprobs = check.integer("request", "topLogprobs", options?.topLogprobs ?? 0, 0, 0xffff_ffff);
+    const part: WirePart = { kind: "score", scored: ids, topLogprobs, priority: limits.priority, pieces: false };
+    const [done] = (await this.#client.run([part], limits)) as [WireScore];
     // JSON has no NaN: the first token's entry comes as null.
     const logprobs = Float32Array.from(done.logprobs, (value) => value ?? NaN);
     return done.top ? { logprobs, top: done.top } : { logprobs };
@@ -167,9 +162,10 @@ export class Engine extends EventTarget {
     return this.#client.call("stats", null);
   }
 
-  /** Refused with `request.unsupported` in this version. */
-  trace(_options?: { last?: number }): Promise<StepTrace[]> {
-    return refused("trace")();
+  /** The last scheduler steps, oldest first: who ran, which blocks were taken, copied, freed. */
+  async trace(options?: { last?: number }): Promise<StepTrace[]> {
+    const given = check.options("request", options, ["last"]);
+    return this.#client.call("trace", { last: check.integer("request", "last", given["last"] ?? TRACE_STEPS, 0, MAX_TRACE) });
   }
 
   /** Ends every request with code "engine.disposed", frees the GPU device, ends its own Worker. Idempotent. */

@@ -1,6 +1,6 @@
 /** The engine's side of the port: owns one wasm engine, runs its loop, answers calls. Runs in a Worker or in the page's thread. */
 import { FiresideError, toWire } from "./errors.js";
-import type { Calls, Connect, Op, ToClient, ToHost, WireLoadOptions, WireSource } from "./protocol.js";
+import type { Calls, Connect, Op, Piece, ToClient, ToHost, WireLoadOptions, WirePart, WireResult, WireScore, WireSource, WireToken } from "./protocol.js";
 import { openSource } from "./source.js";
 import type { LoadProgress, Warning } from "./types.js";
 import type { WasmEngine } from "./wasm/fireside.js";
@@ -26,11 +26,20 @@ export function crashAll(error: unknown): void {
   for (const host of hosts) host.crash(error);
 }
 
+/** A request of the client's that runs here. */
+interface Running {
+  /** Of the wasm engine. */
+  id: number;
+  /** Nobody listens any more. */
+  muted: boolean;
+}
+
 class Host {
   readonly #port: MessagePort;
   readonly #loading = new AbortController();
-  /** Wasm request ids by the client's. */
-  readonly #requests = new Map<number, number>();
+  /** By the client's ids. */
+  readonly #requests = new Map<number, Running>();
+  readonly #pieces = new Map<number, Piece>();
   #engine: WasmEngine | null = null;
   #crashed: FiresideError | null = null;
 
@@ -51,10 +60,12 @@ class Host {
 
   async #receive(message: ToHost): Promise<void> {
     switch (message.t) {
-      case "abort": {
-        const id = this.#requests.get(message.rid);
-        this.#requests.delete(message.rid);
-        if (id !== undefined && this.#engine && !this.#crashed) this.#engine.abort(id, message.why);
+      case "abort":
+        this.#abort(message.rid, message.why);
+        return;
+      case "read": {
+        const running = this.#requests.get(message.rid);
+        if (running && this.#engine && !this.#crashed) this.#engine.read(running.id, message.count);
         return;
       }
       case "cancelLoad":
@@ -83,14 +94,10 @@ class Host {
         return JSON.parse(engine.info()) as Calls["info"]["result"];
       case "stats":
         return JSON.parse(engine.stats()) as Calls["stats"]["result"];
-      case "submit": {
-        const { rid, request, prompt } = args as Calls["submit"]["args"];
-        return this.#start(rid, (onEvent) => engine.submit(request, prompt ?? undefined, onEvent));
-      }
-      case "score": {
-        const { rid, tokens, topLogprobs } = args as Calls["score"]["args"];
-        return this.#start(rid, (onEvent) => engine.score(tokens, topLogprobs, onEvent));
-      }
+      case "trace":
+        return JSON.parse(engine.trace((args as Calls["trace"]["args"]).last)) as Calls["trace"]["result"];
+      case "submit":
+        return this.#submit(engine, (args as Calls["submit"]["args"]).parts);
       case "tokenize": {
         const { text, addSpecial, parseSpecial } = args as Calls["tokenize"]["args"];
         return engine.tokenize(text, addSpecial, parseSpecial);
@@ -163,21 +170,77 @@ class Host {
     }
   }
 
-  /** Submits and ties the request's events to the client's id. Events may come before the wasm call returns. */
-  #start(rid: number, submit: (onEvent: (kind: string, json: string) => void) => number): null {
-    let over = false;
-    const id = submit((kind, json) => {
+  /** All parts or none: the loop has no turn in between, so what is taken back was never begun. */
+  #submit(engine: WasmEngine, parts: Calls["submit"]["args"]["parts"]): null {
+    try {
+      for (const part of parts) this.#start(engine, part);
+    } catch (error) {
+      for (const { rid } of parts) this.#abort(rid, "cancelled");
+      throw error;
+    }
+    return null;
+  }
+
+  /** Submits a part and ties its events to the client's id. Events may come before the wasm call returns. */
+  #start(engine: WasmEngine, part: WirePart & { rid: number }): void {
+    const { rid } = part;
+    const running: Running = { id: -1, muted: false };
+    this.#requests.set(rid, running);
+    const onEvent = (kind: string, json: string): void => {
+      if (running.muted || (kind === "token" && part.kind === "generate" && part.tokens === "none")) return;
       const value: unknown = JSON.parse(json);
       if (kind === "token") {
-        this.#post({ t: "token", rid, value });
+        this.#post({ t: "token", rid, value: part.pieces ? this.#withPiece(engine, value as WireToken) : value });
         return;
       }
-      over = true;
       this.#requests.delete(rid);
-      this.#post(kind === "done" ? { t: "done", rid, value } : { t: "failed", rid, error: toWire(value) });
-    });
-    if (!over) this.#requests.set(rid, id);
-    return null;
+      if (kind === "done") this.#post({ t: "done", rid, value: part.pieces ? this.#withPieces(engine, part, value) : value });
+      else this.#post({ t: "failed", rid, error: toWire(value) });
+    };
+    try {
+      running.id =
+        part.kind === "score"
+          ? engine.score(part.scored, part.topLogprobs, onEvent, part.priority)
+          : engine.submit(part.request, part.prompt ?? undefined, onEvent, part.tokens === "paced");
+    } catch (error) {
+      this.#requests.delete(rid);
+      throw error;
+    }
+  }
+
+  #abort(rid: number, why: string): void {
+    const running = this.#requests.get(rid);
+    if (!running) return;
+    this.#requests.delete(rid);
+    running.muted = true;
+    if (this.#engine && !this.#crashed) this.#engine.abort(running.id, why);
+  }
+
+  /** The result with the piece of every token in it. */
+  #withPieces(engine: WasmEngine, part: WirePart, value: unknown): unknown {
+    if (part.kind === "score") {
+      const score = value as WireScore;
+      const top = score.top?.map((list) => list.map((t) => ({ ...t, piece: this.#piece(engine, t.token) })));
+      return { ...score, top, pieces: Array.from(part.scored, (token) => this.#piece(engine, token)) };
+    }
+    const result = value as WireResult;
+    for (const choice of result.choices) choice.logprobs = choice.logprobs?.map((t) => this.#withPiece(engine, t)) ?? [];
+    return result;
+  }
+
+  #withPiece(engine: WasmEngine, event: WireToken): WireToken {
+    const top = event.top?.map((t) => ({ ...t, piece: this.#piece(engine, t.token) })) ?? [];
+    return { ...event, piece: this.#piece(engine, event.token), top };
+  }
+
+  #piece(engine: WasmEngine, token: number): Piece {
+    let piece = this.#pieces.get(token);
+    if (!piece) {
+      const [found] = JSON.parse(engine.pieces(Uint32Array.of(token))) as (Piece | null)[];
+      piece = found ?? { bytes: [], control: false };
+      this.#pieces.set(token, piece);
+    }
+    return piece;
   }
 
   #dispose(): null {

@@ -1,4 +1,4 @@
-/** The OpenAI-shaped types of the contract. Calls that take them are refused with `request.unsupported` until they work. */
+/** The OpenAI-shaped types of the contract; js/openai/ makes them. */
 import type {
   AssistantDelta,
   AssistantMessage,
@@ -38,12 +38,19 @@ export interface CompletionBody extends SamplingFields {
   stream_options?: { include_usage?: boolean } | null;
 }
 
-/** Async iterable, once. */
+/**
+ * Async iterable, once. Leaving the loop early, return(), cancel() and controller.abort() end the request quietly; an external
+ * signal makes the iterator throw the signal's reason. Past 64 unread chunks the request pauses until some are read.
+ */
 export interface Stream<T> extends AsyncIterable<T> {
+  /** Aborting it ends the request quietly. */
   readonly controller: AbortController;
+  /** The chunks as objects. */
   readonly readable: ReadableStream<T>;
   cancel(): Promise<void>;
+  /** Two streams of the same chunks, paced by the faster one. */
   tee(): [Stream<T>, Stream<T>];
+  /** The chunks as lines of JSON, in bytes. */
   toReadableStream(): ReadableStream;
 }
 

@@ -1,6 +1,6 @@
 /** What crosses the port between the page's client and the engine's host. Plain data only: callbacks and signals stay in the page. */
 import type { WireError } from "./errors.js";
-import type { EngineInfo, EngineStats, LoadProgress, Warning } from "./types.js";
+import type { EngineInfo, EngineStats, GenerateResult, LoadProgress, StepTrace, TokenEvent, Warning } from "./types.js";
 
 /** The message that hands a Worker one end of a channel. Anything else a Worker receives is not ours. */
 export interface Connect {
@@ -23,6 +23,39 @@ export interface WireLoadOptions {
 /** The bytes to load: an absolute URL with its headers, or a Blob. */
 export type WireSource = { url: string; headers: Record<string, string> } | { blob: Blob };
 
+/** A token as the vocabulary has it. Control tokens add nothing to a text. */
+export interface Piece {
+  bytes: number[];
+  control: boolean;
+}
+
+/** What a part of a request is: a prompt to complete, or tokens to score. `pieces` asks for the piece of each token that comes back. */
+export type WirePart =
+  | {
+      kind: "generate";
+      request: string;
+      prompt: Uint32Array | null;
+      /** "paced": as they come, and no more than some that were not read. */
+      tokens: "none" | "all" | "paced";
+      pieces: boolean;
+    }
+  | { kind: "score"; scored: Uint32Array; topLogprobs: number; priority: number; pieces: boolean };
+
+/** Token events and results as they cross the port. */
+export type WireToken = Omit<TokenEvent, "top"> & {
+  piece?: Piece;
+  top?: { token: number; logprob: number; piece?: Piece }[];
+};
+export type WireResult = Omit<GenerateResult, "choices"> & {
+  choices: (Omit<GenerateResult["choices"][number], "tokens" | "logprobs"> & { tokens: number[]; logprobs?: WireToken[] })[];
+};
+export interface WireScore {
+  /** JSON has no NaN: the first token's entry is null. */
+  logprobs: (number | null)[];
+  top?: NonNullable<WireToken["top"]>[];
+  pieces?: Piece[];
+}
+
 /** Calls, each answered once. */
 export interface Calls {
   load: {
@@ -31,8 +64,9 @@ export interface Calls {
   };
   info: { args: null; result: EngineInfo };
   stats: { args: null; result: EngineStats };
-  submit: { args: { rid: number; request: string; prompt: Uint32Array | null }; result: null };
-  score: { args: { rid: number; tokens: Uint32Array; topLogprobs: number }; result: null };
+  trace: { args: { last: number }; result: StepTrace[] };
+  /** All parts are queued, or none. */
+  submit: { args: { parts: (WirePart & { rid: number })[] }; result: null };
   tokenize: { args: { text: string; addSpecial: boolean; parseSpecial: boolean }; result: Uint32Array };
   detokenize: { args: { tokens: Uint32Array; special: boolean }; result: string };
   renderChat: { args: { messages: string; options: string }; result: string };
@@ -44,6 +78,7 @@ export type Op = keyof Calls;
 export type ToHost =
   | { [O in Op]: { t: "call"; id: number; op: O; args: Calls[O]["args"] } }[Op]
   | { t: "abort"; rid: number; why: "cancelled" | "deadline" }
+  | { t: "read"; rid: number; count: number }
   | { t: "cancelLoad" };
 
 /** Host to client. */

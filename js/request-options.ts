@@ -1,6 +1,7 @@
 /** Requests on their way to the engine: what JSON would lose is refused here, what the fields mean is the engine's to judge. */
 import * as check from "./check.js";
-import type { Limits } from "./client.js";
+import { FiresideError } from "./errors.js";
+import type { Limits } from "./request.js";
 import type { RequestOptions } from "./types.js";
 
 /** A request as it crosses the port: JSON, and the prompt's ids where it came as ids. */
@@ -19,11 +20,19 @@ export interface CheckedOptions extends Limits {
  * Everything else passes, and the engine refuses what it does not know.
  */
 export function requestJson(request: object): string {
-  return JSON.stringify(request, function (this: Record<string, unknown>, key: string, value: unknown) {
-    const lost = typeof value === "number" ? !Number.isFinite(value) : ["function", "symbol", "bigint"].includes(typeof value);
-    if (lost) throw check.invalid("request", key, "something that JSON can hold", value);
-    return value;
-  });
+  const lost = new Set(["function", "symbol", "bigint"]);
+  try {
+    return JSON.stringify(request, function (this: Record<string, unknown>, key: string, value: unknown) {
+      // What has a toJSON comes here as what that made of it.
+      const raw = typeof value === "number" ? value : this[key];
+      const gone = typeof raw === "number" ? !Number.isFinite(raw) : lost.has(typeof raw);
+      if (gone) throw check.invalid("request", key, "something that JSON can hold", raw);
+      return value;
+    });
+  } catch (error) {
+    if (error instanceof FiresideError) throw error;
+    throw check.invalid("request", "request", "free of cycles", request);
+  }
 }
 
 /** Splits the prompt's ids off: a typed array is no JSON. */

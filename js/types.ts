@@ -149,6 +149,10 @@ export interface TokenEvent {
   text: string;
   logprob?: number;
   top?: { token: number; logprob: number }[];
+  /** With log-probabilities: where the token's text begins in the choice's text, in UTF-16 units. Its text may come with a later token. */
+  offset?: number;
+  /** With the last token of the choice: why it ended. */
+  finish_reason?: FinishReason;
 }
 
 /** The whole answer. */

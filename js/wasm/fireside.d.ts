@@ -12,8 +12,11 @@ export class WasmEngine {
   static load(source: ByteSource, options: string, onEvent: (kind: string, json: string) => void): Promise<WasmEngine>;
   info(): string;
   stats(): string;
-  submit(request: string, prompt: Uint32Array | undefined, onEvent: (kind: string, json: string) => void): number;
-  score(tokens: Uint32Array, topLogprobs: number, onEvent: (kind: string, json: string) => void): number;
+  trace(last: number): string;
+  submit(request: string, prompt: Uint32Array | undefined, onEvent: (kind: string, json: string) => void, paced: boolean): number;
+  read(id: number, count: number): void;
+  score(tokens: Uint32Array, topLogprobs: number, onEvent: (kind: string, json: string) => void, priority: number): number;
+  pieces(tokens: Uint32Array): string;
   abort(id: number, why: string): void;
   /** The engine loop; resolves once the engine is disposed. */
   run(): Promise<void>;

@@ -12,6 +12,8 @@ pub struct GrowingChoice {
     detokenizer: Detokenizer,
     stop: StopMatcher,
     text: String,
+    /// UTF-16 units of all decoded text, held back or not.
+    decoded: u64,
     tokens: Vec<TokenId>,
     /// Every event so far, when log-probabilities were asked for.
     listed: Option<Vec<TokenEvent>>,
@@ -29,6 +31,7 @@ impl GrowingChoice {
             detokenizer: Detokenizer::new(false),
             stop: StopMatcher::new(stops),
             text: String::new(),
+            decoded: 0,
             tokens: Vec::new(),
             listed: logprobs.then(Vec::new),
             pending: None,
@@ -72,15 +75,20 @@ impl GrowingChoice {
         }
         let mut end = None;
         let mut text = String::new();
+        let offset = self.listed.is_some().then_some(self.decoded);
         if tokenizer.is_end_of_generation(token) {
             end = Some(SequenceEnd::Eos);
         } else {
-            let step = self.stop.push(&self.detokenizer.push(tokenizer, token));
+            let decoded = self.detokenizer.push(tokenizer, token);
+            self.decoded += decoded.encode_utf16().count() as u64;
+            let step = self.stop.push(&decoded);
             text = step.emit;
             end = end.or(step.matched.map(|_| SequenceEnd::StopString));
         }
         let top = self.listed.is_some().then(|| sampled.top.iter().map(Into::into).collect());
-        self.pending = Some(TokenEvent { choice: self.index, position, token, text, logprob: sampled.logprob, top });
+        let logprob = sampled.logprob;
+        self.pending =
+            Some(TokenEvent { choice: self.index, position, token, text, logprob, top, offset, finish_reason: None });
         end
     }
 
@@ -104,7 +112,8 @@ impl GrowingChoice {
 
     /// The event of the token just taken, its text now final.
     pub fn take_event(&mut self) -> Option<TokenEvent> {
-        let event = self.pending.take()?;
+        let mut event = self.pending.take()?;
+        event.finish_reason = self.end;
         self.text.push_str(&event.text);
         if let Some(listed) = &mut self.listed {
             listed.push(event.clone());

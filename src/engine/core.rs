@@ -313,6 +313,11 @@ impl Core {
         }
     }
 
+    /// Nobody is left in a step: what it reserved is given up, and whatever it computed is forgotten.
+    pub fn give_up_step(&mut self, step: Step) {
+        self.scheduler.rollback(step.plan);
+    }
+
     fn fail_step(&mut self, plan: Plan, error: Error, fault: Fault, now: f64) {
         let sequences: Vec<SequenceId> = plan.entries.iter().map(|e| e.sequence).collect();
         self.scheduler.rollback(plan);

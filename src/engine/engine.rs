@@ -15,7 +15,7 @@ use super::request::{ScoreBody, prepare};
 use super::resume::Progress;
 use super::run_loop::RunLoop;
 use super::shared::Shared;
-use super::sink::{EventQueue, EventSink, event_queue};
+use super::sink::{EventQueue, EventSink, ReadCredit, event_queue, paced};
 use super::stats::EngineStats;
 use super::text::{RenderOptions, TextModel};
 use super::trace::StepTrace;
@@ -104,13 +104,32 @@ impl Engine {
     /// # Errors
     /// As [`Engine::generate`].
     pub fn generate_queued(&self, request: GenerateRequest, seed: u64) -> Result<(RequestId, EventQueue)> {
+        let (sink, queue) = event_queue(self.notifier());
+        Ok((self.generate(request, seed, sink)?, queue))
+    }
+
+    /// As [`Engine::generate`], for a reader elsewhere: the request pauses at [`super::MAX_UNREAD`] token events of which the
+    /// credit has not heard that they were read.
+    ///
+    /// # Errors
+    /// As [`Engine::generate`].
+    pub fn generate_paced(
+        &self,
+        request: GenerateRequest,
+        seed: u64,
+        sink: impl EventSink + 'static,
+    ) -> Result<(RequestId, ReadCredit)> {
+        let (sink, credit) = paced(sink, self.notifier());
+        Ok((self.generate(request, seed, sink)?, credit))
+    }
+
+    fn notifier(&self) -> Rc<dyn Fn()> {
         let shared = Rc::downgrade(&self.shared);
-        let (sink, queue) = event_queue(Rc::new(move || {
+        Rc::new(move || {
             if let Some(shared) = shared.upgrade() {
                 shared.notify();
             }
-        }));
-        Ok((self.generate(request, seed, sink)?, queue))
+        })
     }
 
     /// Takes over a request that ran in an engine which is gone (its device lost, its instance trapped): `prompt` is what
@@ -129,6 +148,26 @@ impl Engine {
         self.refuse_if_closed()?;
         let prepared = prepare(request.with_prompt(prompt), &self.text, progress.seed, self.shared.local_time())?;
         self.shared.command(|core, now| core.submit_resumed(prepared, progress, shared_sink(sink), now))
+    }
+
+    /// As [`Engine::resume`], for a reader elsewhere (see [`Engine::generate_paced`]).
+    ///
+    /// # Errors
+    /// As [`Engine::resume`].
+    pub fn resume_paced(
+        &self,
+        request: GenerateRequest,
+        prompt: &[TokenId],
+        progress: &Progress,
+        sink: impl EventSink + 'static,
+    ) -> Result<(RequestId, ReadCredit)> {
+        let (sink, credit) = paced(sink, self.notifier());
+        Ok((self.resume(request, prompt, progress, sink)?, credit))
+    }
+
+    /// Whether a request's last event is still to come.
+    pub fn is_live(&self, id: RequestId) -> bool {
+        self.shared.core.borrow().requests.contains_key(&id)
     }
 
     /// The prompt of a live request as tokens: what to keep in order to resume it elsewhere.
@@ -164,6 +203,13 @@ impl Engine {
     /// `tokenizer.unknown_token`.
     pub fn detokenize(&self, tokens: &[TokenId], special: bool) -> Result<String> {
         self.text.tokenizer().decode(tokens, special)
+    }
+
+    /// The bytes of one token as the vocabulary has them, and whether it is a control token (which adds nothing to a text).
+    /// `None` beyond the vocabulary: padded models can draw such ids.
+    pub fn piece(&self, token: TokenId) -> Option<(&[u8], bool)> {
+        let tokenizer = self.text.tokenizer();
+        Some((tokenizer.token_bytes(token, true)?, tokenizer.is_control(token)))
     }
 
     /// The text that a conversation becomes. `options` is an object of `tools`, `addGenerationPrompt` (default true) and

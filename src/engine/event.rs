@@ -67,6 +67,13 @@ pub struct TokenEvent {
     /// The most likely tokens at this place, best first, when asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top: Option<Vec<TokenLogprob>>,
+    /// Where the token's text begins in the choice's, in UTF-16 units, when log-probabilities were asked for: `text` may come
+    /// later than its token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
+    /// Why the choice ended, with its last token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<FinishReason>,
 }
 
 /// Why a choice ended.
@@ -160,8 +167,16 @@ mod tests {
 
     #[test]
     fn shapes_are_those_of_the_api() {
-        let event =
-            TokenEvent { choice: 0, position: 1, token: TokenId(7), text: "a".into(), logprob: None, top: None };
+        let event = TokenEvent {
+            choice: 0,
+            position: 1,
+            token: TokenId(7),
+            text: "a".into(),
+            logprob: None,
+            top: None,
+            offset: None,
+            finish_reason: None,
+        };
         assert_eq!(serde_json::to_string(&event).unwrap(), r#"{"choice":0,"position":1,"token":7,"text":"a"}"#);
         let score = ScoreResult { logprobs: vec![f32::NAN, -1.5], top: None };
         assert_eq!(serde_json::to_string(&score).unwrap(), r#"{"logprobs":[null,-1.5]}"#);

@@ -30,6 +30,12 @@ pub trait Executor {
     /// Counters since the executor was made.
     fn stats(&self) -> ExecutorStats;
 
+    /// Whether a step may be given up where it stands, its future dropped, and other steps follow: so when every sequence of
+    /// it was aborted meanwhile.
+    fn can_give_up(&self) -> bool {
+        false
+    }
+
     /// What a failed step means for the engine.
     fn fault(&self, error: &Error) -> Fault {
         match error.code {

@@ -46,7 +46,7 @@ pub use request::{RequestOptions, ScoreBody};
 pub use resume::{KeptLogprob, KeptToken, Progress};
 pub use rows::{CandidateDraws, Wanted, sample_full_row, sample_greedy_record, score_full_row};
 pub use run_loop::RunLoop;
-pub use sink::{EventQueue, EventSink, MAX_UNREAD};
+pub use sink::{EventQueue, EventSink, MAX_UNREAD, ReadCredit};
 pub use stats::{BlockStats, EngineStats, PrefixCacheStats, SequenceStats, TokenStats};
 pub use text::{Conversation, RenderOptions, TextModel};
 pub use trace::{StepTrace, TraceBlocks, TracePlanned, TraceTransition};

@@ -66,19 +66,23 @@ impl<E: Executor, H: Host> RunLoop<E, H> {
     }
 
     async fn execute(&mut self, step: Step) {
-        let Some(output) = self.compute(&step).await else { return };
+        let Some(output) = self.compute(&step).await else {
+            return self.with_core(|core, _| core.give_up_step(step));
+        };
         let fault = output.as_ref().err().map_or(Fault::Step, |error| self.executor.fault(error));
         let stats = self.executor.stats();
         self.with_core(|core, now| core.finish_step(step, output, fault, now, stats));
     }
 
-    /// `None` when the engine was disposed of meanwhile: the executor's future is dropped where it stands.
+    /// `None` when the engine was disposed of meanwhile, or when nobody is left in the step and the executor lets go of it:
+    /// its future is dropped where it stands.
     async fn compute(&mut self, step: &Step) -> Option<Result<StepOutput>> {
         let scores: Vec<_> = step.scores.iter().map(|(_, request)| *request).collect();
         let shared = &self.shared;
+        let can_give_up = self.executor.can_give_up();
         let mut computing = pin!(self.executor.execute(&step.plan.batch, &step.samples, &scores));
         poll_fn(|cx| {
-            if shared.is_closed() {
+            if shared.is_closed() || (can_give_up && shared.core.borrow().scheduler.is_stale(&step.plan)) {
                 return Poll::Ready(None);
             }
             shared.set_waker(cx);

@@ -1,5 +1,6 @@
-//! Where a request's events go: a callback, or a bounded queue that somebody awaits. Order and timing are the engine's.
-use std::cell::RefCell;
+//! Where a request's events go: a callback (paced by credit if wanted), or a bounded queue that somebody awaits. Order and
+//! timing are the engine's.
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
@@ -26,6 +27,53 @@ pub trait EventSink {
 impl<F: FnMut(Event)> EventSink for F {
     fn deliver(&mut self, event: Event) {
         self(event);
+    }
+}
+
+/// The reader's side of a paced callback: says how many of the token events were read. Dropping it changes nothing.
+#[derive(Clone)]
+pub struct ReadCredit {
+    unread: Rc<Cell<usize>>,
+    notify: Rc<dyn Fn()>,
+}
+
+/// The engine's side: counts what it delivers.
+pub(super) struct PacedSink<S> {
+    sink: S,
+    unread: Rc<Cell<usize>>,
+}
+
+/// A sink whose request pauses at [`MAX_UNREAD`] token events that nobody has read; `notify` has the engine look again.
+pub(super) fn paced<S: EventSink>(sink: S, notify: Rc<dyn Fn()>) -> (PacedSink<S>, ReadCredit) {
+    let unread = Rc::new(Cell::new(0));
+    (PacedSink { sink, unread: Rc::clone(&unread) }, ReadCredit { unread, notify })
+}
+
+impl ReadCredit {
+    /// So many more token events were read.
+    pub fn read(&self, count: usize) {
+        let before = self.unread.get();
+        self.unread.set(before.saturating_sub(count));
+        if before >= MAX_UNREAD && self.unread.get() < MAX_UNREAD {
+            (self.notify)();
+        }
+    }
+}
+
+impl<S: EventSink> EventSink for PacedSink<S> {
+    fn deliver(&mut self, event: Event) {
+        if !event.is_terminal() {
+            self.unread.set(self.unread.get().saturating_add(1));
+        }
+        self.sink.deliver(event);
+    }
+
+    fn unread(&self) -> usize {
+        self.unread.get()
+    }
+
+    fn abandoned(&self) -> bool {
+        self.sink.abandoned()
     }
 }
 

@@ -52,6 +52,14 @@ impl<C: Checkpoint> ModelExecutor<C> {
         Layout { vocab: self.model.spec.vocab, chunk: CHUNK, best: CHUNK_BEST }
     }
 
+    /// Rows of logits that are made at once: bounded by memory, and on the CPU by what may be computed without a pause.
+    fn rows_at_once(&self) -> usize {
+        match self.model.backend().kind() {
+            BackendKind::Cpu => self.checkpoint.rows(self.model.head_work()).clamp(1, LOGIT_ROWS),
+            BackendKind::Webgpu => LOGIT_ROWS,
+        }
+    }
+
     async fn tile(&mut self, hidden: &Hidden, tile: &Tile<'_>, answers: &mut Answers) -> Result<()> {
         let logits = self.model.logits(hidden, tile.first..tile.first + tile.count);
         if self.model.backend().kind() == BackendKind::Cpu {
@@ -204,10 +212,11 @@ impl<C: Checkpoint> Executor for ModelExecutor<C> {
         scores: &[ScoreRequest],
     ) -> Result<StepOutput> {
         take_counters();
-        let hidden = self.model.hidden(batch, &mut self.checkpoint).await;
+        let hidden = self.model.hidden(batch, &mut self.checkpoint).await?;
         let mut answers = Answers { rows: vec![None; samples.len()], scores: scores.iter().map(|_| None).collect() };
-        for first in (0..batch.logit_rows.len()).step_by(LOGIT_ROWS) {
-            let count = LOGIT_ROWS.min(batch.logit_rows.len() - first);
+        let (work, rows) = (self.model.head_work(), self.rows_at_once());
+        for first in (0..batch.logit_rows.len()).step_by(rows) {
+            let count = rows.min(batch.logit_rows.len() - first);
             let within = |row: usize| (first..first + count).contains(&row);
             let tile = Tile {
                 first,
@@ -216,7 +225,7 @@ impl<C: Checkpoint> Executor for ModelExecutor<C> {
                 scores: scores.iter().enumerate().filter(|(_, s)| within(s.row)).collect(),
             };
             self.tile(&hidden, &tile, &mut answers).await?;
-            self.checkpoint.pause().await;
+            self.checkpoint.pause(work * count).await;
         }
         self.count_step();
         // After the reads: what went wrong before them has been reported by now.
@@ -230,5 +239,10 @@ impl<C: Checkpoint> Executor for ModelExecutor<C> {
 
     fn stats(&self) -> ExecutorStats {
         self.stats
+    }
+
+    /// On the CPU nothing goes on behind a dropped future; a GPU has the step in its queue, and gives it back soon.
+    fn can_give_up(&self) -> bool {
+        self.model.backend().kind() == BackendKind::Cpu
     }
 }

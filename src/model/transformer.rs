@@ -1,5 +1,6 @@
 //! The forward of a decoder-only transformer over a mixed batch, with its paged KV cache. Families differ by spec only.
-use crate::backend::{Allocations, Backend, Floats, Words};
+use crate::Result;
+use crate::backend::{Allocations, Backend, BackendKind, Floats, Words};
 use crate::model::linear::Linear;
 use crate::model::spec::ModelSpec;
 use crate::ops::attention::AttentionProblem;
@@ -73,7 +74,7 @@ impl KvCache {
     ///
     /// # Errors
     /// `memory.gpu`, `device.failed`, `device.lost`.
-    pub async fn new(backend: &Backend, spec: &ModelSpec, block_size: usize, num_blocks: usize) -> crate::Result<Self> {
+    pub async fn new(backend: &Backend, spec: &ModelSpec, block_size: usize, num_blocks: usize) -> Result<Self> {
         let block_values = spec.kv_values_per_token() * block_size;
         let mut allocations = Allocations::default();
         let layer = || backend.empty_floats(block_values * num_blocks);
@@ -107,11 +108,14 @@ pub struct Transformer {
     nothing: Floats,
 }
 
-/// Called between layers of a long step so that a worker can look at its inbox.
+/// Called within a long step so that a worker can look at its inbox. Work is counted in multiply-adds.
 #[allow(async_fn_in_trait, reason = "one thread: futures need not be Send")]
 pub trait Checkpoint {
-    /// Gives the host a turn when enough time has passed.
-    async fn pause(&mut self);
+    /// How many rows (1 at least) of `work` each this thread may compute at once, between two pauses.
+    fn rows(&self, work: usize) -> usize;
+
+    /// Gives the host a turn when enough time has passed. So much work was done by this thread since the last call.
+    async fn pause(&mut self, work: usize);
 }
 
 /// Never pauses.
@@ -119,7 +123,20 @@ pub trait Checkpoint {
 pub struct NoCheckpoint;
 
 impl Checkpoint for NoCheckpoint {
-    async fn pause(&mut self) {}
+    fn rows(&self, _work: usize) -> usize {
+        usize::MAX
+    }
+
+    async fn pause(&mut self, _work: usize) {}
+}
+
+/// Tokens that go through a layer together, between two pauses.
+struct Tile {
+    /// The step's arrays from the tile's first token on.
+    layout: MetaLayout,
+    rope: Floats,
+    /// Multiply-adds of one layer.
+    work: usize,
 }
 
 impl Transformer {
@@ -150,23 +167,75 @@ impl Transformer {
 
     /// One forward: writes the KV of every token, gives the residual stream of the last layer and the step's arrays.
     /// The batch's sizes are the scheduler's responsibility; its ids are below V (checked at submission).
-    pub async fn hidden(&mut self, batch: &BatchInput, checkpoint: &mut impl Checkpoint) -> Hidden {
+    ///
+    /// # Errors
+    /// `device.readback`.
+    pub async fn hidden(&mut self, batch: &BatchInput, checkpoint: &mut impl Checkpoint) -> Result<Hidden> {
         let (words, layout) = meta::pack(batch);
-        let rope = self.backend.floats(self.spec.rope.table(&batch.positions));
         let meta = self.backend.words(words);
         self.copy_blocks(&meta, &layout);
-        let mut x = self.weights.embedding.embed(
-            &self.backend,
-            &meta,
-            layout.ids,
-            layout.num_tokens,
-            self.spec.embedding_scale,
-        );
+        let tiles = self.tiles(batch, &layout, checkpoint);
+        let (embedding, scale) = (&self.weights.embedding, self.spec.embedding_scale);
+        let embed = |t: &Tile| embedding.embed(&self.backend, &meta, t.layout.ids, t.layout.num_tokens, scale);
+        let mut streams: Vec<Floats> = tiles.iter().map(embed).collect();
         for layer in 0..self.spec.num_layers {
-            x = self.layer(layer, x, &rope, &meta, &layout);
-            checkpoint.pause().await;
+            // A tile attends to those before it through the cache, which this layer has filled by then.
+            for (tile, x) in tiles.iter().zip(&mut streams) {
+                let stream = std::mem::replace(x, self.nothing.clone());
+                *x = self.layer(layer, stream, &tile.rope, &meta, &tile.layout);
+                checkpoint.pause(tile.work).await;
+            }
         }
-        Hidden { x, meta, layout }
+        Ok(Hidden { x: self.join(streams).await?, meta, layout })
+    }
+
+    /// All tokens on a GPU; on the CPU, which this thread is, as many as may be computed without a pause. Bits do not depend on it.
+    fn tiles(&self, batch: &BatchInput, layout: &MetaLayout, checkpoint: &impl Checkpoint) -> Vec<Tile> {
+        let tokens = layout.num_tokens;
+        let work = self.layer_work(batch.positions.iter().copied().max().unwrap_or(0) as usize + 1);
+        let size = match self.backend.kind() {
+            BackendKind::Cpu => checkpoint.rows(work).clamp(1, tokens.max(1)),
+            BackendKind::Webgpu => tokens.max(1),
+        };
+        let tile = |first: usize| {
+            let count = size.min(tokens - first);
+            let layout = MetaLayout {
+                num_tokens: count,
+                ids: layout.ids + first,
+                positions: layout.positions + first,
+                slots: layout.slots + first,
+                seqs: layout.seqs + first,
+                ..*layout
+            };
+            let rope = self.backend.floats(self.spec.rope.table(&batch.positions[first..first + count]));
+            Tile { layout, rope, work: work * count }
+        };
+        (0..tokens).step_by(size).map(tile).collect()
+    }
+
+    /// Multiply-adds of one layer for a token that attends to `context` positions.
+    fn layer_work(&self, context: usize) -> usize {
+        let linear = |l: &Linear| l.n * l.k;
+        let weights = self.weights.layers.first();
+        let weights =
+            weights.map_or(0, |l| [&l.qkv, &l.attn_output, &l.gate_up, &l.down].into_iter().map(linear).sum());
+        weights + 2 * context * self.spec.num_heads * self.spec.head_dim
+    }
+
+    /// Multiply-adds of one row of logits.
+    pub fn head_work(&self) -> usize {
+        self.spec.vocab * self.spec.embedding
+    }
+
+    async fn join(&self, mut streams: Vec<Floats>) -> Result<Floats> {
+        if streams.len() <= 1 {
+            return Ok(streams.pop().unwrap_or_else(|| self.nothing.clone()));
+        }
+        let mut values = Vec::new();
+        for stream in streams {
+            values.extend(self.backend.read_floats(stream).await?);
+        }
+        Ok(self.backend.floats(values))
     }
 
     fn copy_blocks(&mut self, meta: &Words, layout: &MetaLayout) {

@@ -73,6 +73,12 @@ impl Scheduler {
         self.kv.device_lost();
     }
 
+    /// Whether no entry of a plan would be committed any more: every sequence has ended or moved on.
+    pub fn is_stale(&self, plan: &Plan) -> bool {
+        let moved_on = |e: &PlanEntry| self.records.get(&e.sequence).is_none_or(|record| record.epoch != e.epoch);
+        plan.entries.iter().all(moved_on)
+    }
+
     fn take_flight(&mut self, id: PlanId) -> Option<InFlight> {
         self.in_flight.take_if(|flight| flight.id == id)
     }

@@ -124,27 +124,58 @@ impl Host for WebHost {
     }
 }
 
-/// Longest time within a step without a turn for the inbox.
-const PAUSE_MS: f64 = 30.0;
+/// Time within a step after which the next checkpoint gives the turn away.
+const PAUSE_MS: f64 = 20.0;
+/// Time that the work between two checkpoints should take at most: with the pause's, an inbox waits less than 50 ms.
+const TILE_MS: f64 = 20.0;
+/// Weight of the newest measurement.
+const NEWEST: f64 = 0.25;
+/// Rows that share the reading of weights; a few more than would fit are worth it.
+const FULL_ROWS: usize = 8;
+const ALMOST_FULL_ROWS: usize = 6;
+/// Rows after which larger tiles are no faster.
+const BEST_ROWS: usize = 64;
 
-/// Gives the turn away between layers of a long step.
+/// Gives the turn away within a long step, and learns how much work fits between two turns.
 pub struct Pauses {
     turns: Rc<Turns>,
+    /// The end of the last pause.
     last: f64,
+    /// The last call.
+    called: f64,
+    /// Multiply-adds a millisecond.
+    speed: f64,
 }
 
 impl Pauses {
-    /// Shares the turns of a thread.
+    /// Shares the turns of a thread. Speed starts at what a slow machine does.
     pub fn new(turns: Rc<Turns>) -> Self {
-        Self { turns, last: now_ms() }
+        Self { turns, last: now_ms(), called: now_ms(), speed: 1e6 }
     }
 }
 
 impl Checkpoint for Pauses {
-    async fn pause(&mut self) {
-        if now_ms() - self.last >= PAUSE_MS {
+    fn rows(&self, work: usize) -> usize {
+        let fit = (self.speed * TILE_MS / work.max(1) as f64) as usize;
+        match fit {
+            0 => 1,
+            1..ALMOST_FULL_ROWS => fit,
+            ALMOST_FULL_ROWS..BEST_ROWS => fit.max(FULL_ROWS) / FULL_ROWS * FULL_ROWS,
+            _ => fit / BEST_ROWS * BEST_ROWS,
+        }
+    }
+
+    async fn pause(&mut self, work: usize) {
+        let now = now_ms();
+        let took = now - self.called;
+        // A clock that hardly moved says nothing.
+        if took >= 1.0 && work > 0 {
+            self.speed += NEWEST * (work as f64 / took - self.speed);
+        }
+        if now - self.last >= PAUSE_MS {
             self.turns.yield_now().await;
             self.last = now_ms();
         }
+        self.called = now_ms();
     }
 }

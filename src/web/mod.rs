@@ -7,7 +7,8 @@ mod error;
 mod host;
 mod source;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use js_sys::{Function, Promise};
@@ -16,7 +17,9 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::future_to_promise;
 
 use crate::Error;
-use crate::engine::{Engine, Event, GenerateRequest, Progress, RequestId, RequestOptions, RunLoop, ScoreBody};
+use crate::engine::{
+    Engine, Event, GenerateRequest, Progress, ReadCredit, RequestId, RequestOptions, RunLoop, ScoreBody,
+};
 use crate::ids::TokenId;
 use crate::model::executor::ModelExecutor;
 use crate::model::open::{self, Phase};
@@ -38,6 +41,8 @@ pub fn start() {
 pub struct WasmEngine {
     engine: Engine,
     run_loop: RefCell<Option<Loop>>,
+    /// Of the live requests whose readers say what they read.
+    credits: Rc<RefCell<BTreeMap<RequestId, ReadCredit>>>,
 }
 
 #[wasm_bindgen]
@@ -63,7 +68,7 @@ impl WasmEngine {
         for warning in &engine.info().warnings {
             send(&on_event, "warning", &to_json(warning));
         }
-        Ok(Self { engine, run_loop: RefCell::new(Some(run_loop)) })
+        Ok(Self { engine, run_loop: RefCell::new(Some(run_loop)), credits: Rc::default() })
     }
 
     /// `EngineInfo` as JSON.
@@ -82,25 +87,92 @@ impl WasmEngine {
         stats.to_string()
     }
 
-    /// Queues a generation; its events are `("token", json)`, then `("done", json)` or `("error", json)`.
-    pub fn submit(&self, request: &str, prompt: Option<Vec<u32>>, on_event: Function) -> Result<f64, JsValue> {
+    /// The last scheduler steps as JSON, oldest first.
+    pub fn trace(&self, last: u32) -> String {
+        to_json(&self.engine.trace(last as usize))
+    }
+
+    /// Queues a generation; its events are `("token", json)`, then `("done", json)` or `("error", json)`. With `paced`, it
+    /// pauses when too many token events are out that `read` has not told of.
+    pub fn submit(
+        &self,
+        request: &str,
+        prompt: Option<Vec<u32>>,
+        on_event: Function,
+        paced: bool,
+    ) -> Result<f64, JsValue> {
         let mut request = GenerateRequest::from_json(request).map_err(|e| error::to_js(&e))?;
         if let Some(tokens) = prompt {
             request.prompt = Some(RawValue::List(tokens.into_iter().map(|t| RawValue::Number(f64::from(t))).collect()));
         }
         let seed = (js_sys::Math::random() * SEED_LIMIT as f64) as u64;
-        let id = self.engine.generate(request, seed, sink(on_event)).map_err(|e| error::to_js(&e))?;
-        Ok(id.0 as f64)
+        let id = if paced {
+            self.start_paced(on_event, |sink| self.engine.generate_paced(request, seed, sink))
+        } else {
+            self.engine.generate(request, seed, sink(on_event))
+        };
+        Ok(id.map_err(|e| error::to_js(&e))?.0 as f64)
+    }
+
+    /// Submits with a sink that passes events on, and where the request is paced keeps the credit of its reader until it ends.
+    fn start_paced(
+        &self,
+        on_event: Function,
+        submit: impl FnOnce(Box<dyn FnMut(Event)>) -> crate::Result<(RequestId, ReadCredit)>,
+    ) -> crate::Result<RequestId> {
+        let (credits, own) = (Rc::downgrade(&self.credits), Rc::new(Cell::new(None)));
+        let (id_of_sink, mut deliver) = (Rc::clone(&own), sink(on_event));
+        let paced = move |event: Event| {
+            if event.is_terminal()
+                && let (Some(credits), Some(id)) = (credits.upgrade(), id_of_sink.get())
+            {
+                credits.borrow_mut().remove(&id);
+            }
+            deliver(event);
+        };
+        let (id, credit) = submit(Box::new(paced))?;
+        own.set(Some(id));
+        // One that was resumed at its very end is over by now.
+        if self.engine.is_live(id) {
+            self.credits.borrow_mut().insert(id, credit);
+        }
+        Ok(id)
+    }
+
+    /// So many more token events of a paced request were read. Nothing happens when it has ended.
+    pub fn read(&self, id: f64, count: u32) {
+        let credit = self.credits.borrow().get(&RequestId(id as u64)).cloned();
+        if let Some(credit) = credit {
+            credit.read(count as usize);
+        }
+    }
+
+    /// Tokens as the vocabulary has them, as JSON: `{ bytes, control }` each, or null for ids beyond it.
+    pub fn pieces(&self, tokens: Vec<u32>) -> String {
+        let piece = |(bytes, control): (&[u8], bool)| json!({ "bytes": bytes, "control": control });
+        let pieces: Vec<_> = tokens.into_iter().map(|t| self.engine.piece(TokenId(t)).map(piece)).collect();
+        to_json(&pieces)
     }
 
     /// Takes over a request of an engine that is gone, as [`WasmEngine::submit`] does a new one. `prompt` is what
     /// [`WasmEngine::prompt`] gave there, `progress` (JSON of [`Progress`]) what the request's events were.
-    pub fn resume(&self, request: &str, prompt: Vec<u32>, progress: &str, on_event: Function) -> Result<f64, JsValue> {
+    pub fn resume(
+        &self,
+        request: &str,
+        prompt: Vec<u32>,
+        progress: &str,
+        on_event: Function,
+        paced: bool,
+    ) -> Result<f64, JsValue> {
         let request = GenerateRequest::from_json(request).map_err(|e| error::to_js(&e))?;
         let progress = Progress::from_json(progress).map_err(|e| error::to_js(&e))?;
         let prompt: Vec<TokenId> = prompt.into_iter().map(TokenId).collect();
-        let id = self.engine.resume(request, &prompt, &progress, sink(on_event)).map_err(|e| error::to_js(&e))?;
-        Ok(id.0 as f64)
+        let id = if paced {
+            self.start_paced(on_event, |sink| self.engine.resume_paced(request, &prompt, &progress, sink))
+        } else {
+            self.engine.resume(request, &prompt, &progress, sink(on_event))
+        };
+        Ok(id.map_err(|e| error::to_js(&e))?.0 as f64)
     }
 
     /// The prompt of a live request as tokens; undefined when it is not live.
@@ -110,11 +182,17 @@ impl WasmEngine {
     }
 
     /// Queues a scoring; its event is `("done", json)` or `("error", json)`.
-    pub fn score(&self, tokens: Vec<u32>, top_logprobs: u32, on_event: Function) -> Result<f64, JsValue> {
+    pub fn score(
+        &self,
+        tokens: Vec<u32>,
+        top_logprobs: u32,
+        on_event: Function,
+        priority: i32,
+    ) -> Result<f64, JsValue> {
         let body = ScoreBody {
             tokens: tokens.into_iter().map(TokenId).collect(),
             top_logprobs: (top_logprobs > 0).then_some(top_logprobs),
-            options: RequestOptions::default(),
+            options: RequestOptions { priority, ..RequestOptions::default() },
         };
         let id = self.engine.score(body, sink(on_event)).map_err(|e| error::to_js(&e))?;
         Ok(id.0 as f64)

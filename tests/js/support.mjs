@@ -14,8 +14,11 @@ export class WasmEngine {
   static async load(source, options, onEvent) { await script.load?.(source, JSON.parse(options), onEvent); return new WasmEngine(); }
   info() { return JSON.stringify({ modelId: "scripted", backend: "cpu", warnings: [] }); }
   stats() { return JSON.stringify({ steps: 3, rate: {} }); }
-  submit(request, prompt, onEvent) { return script.submit(JSON.parse(request), prompt, onEvent); }
-  score(tokens, top, onEvent) { return script.score(tokens, top, onEvent); }
+  trace(last) { return JSON.stringify(script.trace?.(last) ?? []); }
+  submit(request, prompt, onEvent, paced) { return script.submit(JSON.parse(request), prompt, onEvent, paced); }
+  read(id, count) { script.read?.(id, count); }
+  score(tokens, top, onEvent, priority) { return script.score(tokens, top, onEvent, priority); }
+  pieces(tokens) { return JSON.stringify([...tokens].map((t) => ({ bytes: [...new TextEncoder().encode(" t" + t)], control: t === 0 }))); }
   abort(id, why) { script.aborted?.(id, why); }
   run() { return script.run?.() ?? new Promise(() => {}); }
   tokenize(text, addSpecial, parseSpecial) { return Uint32Array.of(text.length, Number(addSpecial), Number(parseSpecial)); }
@@ -33,13 +36,15 @@ export async function importJs(module, script = {}) {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "fireside-js-"));
   folders.push(folder);
   fs.writeFileSync(path.join(folder, "package.json"), '{"type":"module"}');
-  for (const name of fs.readdirSync(path.join(ROOT, "js")).filter((file) => file.endsWith(".ts"))) {
+  for (const name of fs.readdirSync(path.join(ROOT, "js"), { recursive: true }).filter((file) => file.endsWith(".ts") && !file.startsWith("wasm"))) {
     const source = fs.readFileSync(path.join(ROOT, "js", name), "utf8");
     const compilerOptions = { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ES2022, verbatimModuleSyntax: true };
     const { outputText } = ts.transpileModule(source, { compilerOptions, fileName: name });
-    fs.writeFileSync(path.join(folder, name.replace(/\.ts$/, ".js")), outputText);
+    const file = path.join(folder, name.replace(/\.ts$/, ".js"));
+    fs.mkdirSync(path.dirname(file), { recursive: true });
+    fs.writeFileSync(file, outputText);
   }
-  fs.mkdirSync(path.join(folder, "wasm"));
+  fs.mkdirSync(path.join(folder, "wasm"), { recursive: true });
   fs.writeFileSync(path.join(folder, "wasm/fireside.js"), SCRIPTED.replace("globalThis.firesideScript", `globalThis[${JSON.stringify(folder)}]`));
   globalThis[folder] = script;
   return import(pathToFileURL(path.join(folder, `${module}.js`)).href);

@@ -104,7 +104,7 @@ pub fn logits(model: &mut Transformer, tokens: &[u32], wanted: &[usize], chunk: 
             wanted.iter().filter(|&&p| (start..end).contains(&p)).map(|&p| (p - start) as u32).collect();
         let count = rows.len();
         let input = batch(tokens, start, end, rows, num_blocks);
-        let hidden = pollster::block_on(model.hidden(&input, &mut NoCheckpoint));
+        let hidden = pollster::block_on(model.hidden(&input, &mut NoCheckpoint)).expect("a forward");
         for first in (0..count).step_by(LOGIT_ROWS) {
             let rows = model.logits(&hidden, first..(first + LOGIT_ROWS).min(count));
             let values = pollster::block_on(model.backend().read_floats(rows)).expect("logits");
