@@ -1,11 +1,16 @@
 /** The page's side of the port: calls with answers, requests with events, and settling at once whatever the engine is doing. */
+import type { Connection } from "./connect.js";
+import { connectTo } from "./connect.js";
 import { FiresideError, fromWire } from "./errors.js";
-import type { Calls, Connect, Op, ToClient, ToHost, WirePart } from "./protocol.js";
+import { isToClient } from "./messages.js";
+import type { Calls, Op, ToClient, ToHost, WirePart } from "./protocol.js";
 import type { Limits, Listener } from "./request.js";
 import { Request } from "./request.js";
 
 /** How long dispose() waits for a busy engine before it ends the Worker anyway. */
 const DISPOSE_MS = 2000;
+/** A Worker that has said nothing for this long is warned of: one that was given may not run `fireside/worker`. */
+const SILENT_MS = 10_000;
 
 /** Events that concern the engine rather than one request. */
 export type EngineMessage = Extract<ToClient, { t: "progress" | "warning" | "devicelost" | "recovered" | "crashed" }>;
@@ -23,13 +28,22 @@ export class Client {
   readonly #calls = new Map<number, Waiting>();
   readonly #requests = new Map<number, Request>();
   #nextId = 1;
+  /** Runs until the host has been heard. */
+  #silence: ReturnType<typeof setTimeout> | undefined;
   #over: FiresideError | null = null;
 
-  private constructor(port: MessagePort, ownWorker: Worker | null, onMessage: (message: EngineMessage) => void) {
+  private constructor(worker: boolean | Worker, onMessage: (message: EngineMessage) => void) {
+    const { port, ownWorker }: Connection = connectTo(worker, (error) => {
+      // Later errors of a Worker that is not ours are its owner's.
+      if (this.#ownWorker || this.#silence !== undefined) this.#end(error);
+    });
     this.#port = port;
     this.#ownWorker = ownWorker;
     this.#onMessage = onMessage;
-    port.onmessage = (event: MessageEvent<ToClient>) => {
+    this.#silence = setTimeout(() => {
+      this.#tellSilence();
+    }, SILENT_MS);
+    port.onmessage = (event: MessageEvent<unknown>) => {
       this.#receive(event.data);
     };
     port.onmessageerror = () => {
@@ -38,23 +52,8 @@ export class Client {
   }
 
   /** Connects to a new Worker (true), to a given one, or to a host in this thread (false). */
-  static async connect(worker: boolean | Worker, onMessage: (message: EngineMessage) => void): Promise<Client> {
-    const { port1, port2 } = new MessageChannel();
-    if (worker === false) {
-      const { serveHere } = await import("./local.js");
-      serveHere(port2);
-      return new Client(port1, null, onMessage);
-    }
-    const target = worker === true ? makeWorker() : worker;
-    const client = new Client(port1, worker === true ? target : null, onMessage);
-    if (worker === true) {
-      target.addEventListener("error", (event) => {
-        client.#workerError(event);
-      });
-    }
-    const connect: Connect = { fireside: "connect", port: port2 };
-    target.postMessage(connect, [port2]);
-    return client;
+  static connect(worker: boolean | Worker, onMessage: (message: EngineMessage) => void): Client {
+    return new Client(worker, onMessage);
   }
 
   /** One call, one answer. */
@@ -145,12 +144,21 @@ export class Client {
       await Promise.race([freed, patience]);
       clearTimeout(timer);
     }
+    this.#heard();
     this.#port.close();
     this.#ownWorker?.terminate();
   }
 
-  #receive(message: ToClient): void {
+  #receive(message: unknown): void {
+    this.#heard();
+    if (!isToClient(message)) {
+      const text = "The Worker sent a message that this page does not know: the two run different versions of fireside.";
+      this.#onMessage({ t: "warning", value: { code: "engine.unknown_event", message: text, details: {} } });
+      return;
+    }
     switch (message.t) {
+      case "hello":
+        return;
       case "result":
         this.#take(message.id)?.resolve(message.value);
         return;
@@ -179,11 +187,14 @@ export class Client {
     }
   }
 
-  /** A Worker that cannot start (no such file, blocked by policy) says so here and nowhere else. */
-  #workerError(event: ErrorEvent): void {
-    const why = event.message ? `: ${event.message}` : "";
-    const details = { file: event.filename ?? "", line: event.lineno ?? 0 };
-    this.#end(new FiresideError("worker.failed", `The Worker failed or could not be started${why}.`, details));
+  #heard(): void {
+    clearTimeout(this.#silence);
+    this.#silence = undefined;
+  }
+
+  #tellSilence(): void {
+    const message = `The Worker has not answered for ${String(SILENT_MS / 1000)} s: does it run fireside/worker?`;
+    this.#onMessage({ t: "warning", value: { code: "worker.silent", message, details: { milliseconds: SILENT_MS } } });
   }
 
   #take(id: number): Waiting | undefined {
@@ -207,15 +218,5 @@ export class Client {
 
   #send(message: ToHost, transfer: Transferable[] = []): void {
     this.#port.postMessage(message, transfer);
-  }
-}
-
-/** The literal form is what bundlers look for. */
-function makeWorker(): Worker {
-  try {
-    return new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
-  } catch (cause) {
-    const why = cause instanceof Error ? cause.message : String(cause);
-    throw new FiresideError("worker.failed", `The Worker could not be made: ${why}`, {}, { cause });
   }
 }

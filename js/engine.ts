@@ -4,12 +4,13 @@ import type { EngineMessage } from "./client.js";
 import { Client } from "./client.js";
 import { FiresideError, fromWire, requestUnsupported } from "./errors.js";
 import type { CheckedLoad } from "./load-options.js";
-import { baseUrl, checkLoadOptions, checkSource } from "./load-options.js";
+import { checkLoadOptions, checkSource } from "./load-options.js";
 import type { ChatCreate, CompletionCreate, EmbeddingCreate } from "./openai-types.js";
 import { chatCreate, checkTools } from "./openai/chat.js";
 import { completionCreate } from "./openai/completions.js";
 import type { EngineModels } from "./openai/models.js";
 import { embeddingCreate, engineModels } from "./openai/models.js";
+import { askPersistence } from "./persist.js";
 import type { WirePart, WireResult, WireScore } from "./protocol.js";
 import { checkRequest, checkRequestOptions, requestJson } from "./request-options.js";
 import type {
@@ -30,6 +31,7 @@ import type {
   Tool,
   Warning,
 } from "./types.js";
+import { compileResponse } from "./wasm-module.js";
 
 /** Steps that trace() gives when not told how many. */
 const TRACE_STEPS = 64;
@@ -81,11 +83,18 @@ export class Engine extends EventTarget {
     const source = checkSource(model, options.headers);
     checked.signal?.throwIfAborted();
     const loader = new Loading(checked);
-    const client = await Client.connect(checked.worker, (message) => {
+    if (checked.persist) {
+      // Not waited for: the browser may ask the person, who may take their time.
+      void askPersistence().then((value) => {
+        if (value) loader.receive({ t: "warning", value });
+      });
+    }
+    const client = Client.connect(checked.worker, (message) => {
       loader.receive(message);
     });
     try {
-      const wasm = await wasmForPort(checked.wasm);
+      // A Response cannot cross a port, a compiled Module can.
+      const wasm = checked.wasm instanceof Response ? await settleOnAbort(compileResponse(checked.wasm), checked.signal) : checked.wasm;
       const info = await client.load({ source, options: checked.wire, wasm }, checked.signal);
       return loader.finish(new Engine(OUR_CONSTRUCTOR, client, info));
     } catch (error) {
@@ -277,14 +286,17 @@ function callQuietly<T>(callback: ((value: T) => void) | undefined, value: T): v
   }
 }
 
-/** A Response cannot cross a port, a compiled Module can. */
-async function wasmForPort(wasm: CheckedLoad["wasm"]): Promise<string | WebAssembly.Module | null> {
-  if (wasm === null || wasm instanceof WebAssembly.Module) return wasm;
-  if (typeof wasm === "string" || wasm instanceof URL) return new URL(wasm, baseUrl()).href;
-  try {
-    return await WebAssembly.compileStreaming(wasm);
-  } catch (cause) {
-    const why = cause instanceof Error ? cause.message : String(cause);
-    throw new FiresideError("load.wasm", `The given wasm could not be compiled: ${why}`, {}, { cause });
-  }
+/** The promise, or the signal's reason as soon as it fires. */
+function settleOnAbort<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (!signal) return promise;
+  return new Promise((resolve, reject) => {
+    const abort = (): void => {
+      reject(signal.reason as Error);
+    };
+    if (signal.aborted) abort();
+    signal.addEventListener("abort", abort, { once: true });
+    void promise.then(resolve, reject).finally(() => {
+      signal.removeEventListener("abort", abort);
+    });
+  });
 }

@@ -1,10 +1,12 @@
 /** The engine's side of the port: owns one wasm engine, runs its loop, answers calls. Runs in a Worker or in the page's thread. */
 import { FiresideError, toWire } from "./errors.js";
-import type { Calls, Connect, Op, Piece, ToClient, ToHost, WireLoadOptions, WirePart, WireResult, WireScore, WireSource, WireToken } from "./protocol.js";
+import { callId, isToHost } from "./messages.js";
+import type { Calls, Op, Piece, ToClient, ToHost, WireLoadOptions, WirePart, WireResult, WireScore, WireSource, WireToken } from "./protocol.js";
 import { openSource } from "./source.js";
 import type { LoadProgress, Warning } from "./types.js";
 import type { WasmEngine } from "./wasm/fireside.js";
-import init, { WasmEngine as Wasm } from "./wasm/fireside.js";
+import { startWasm } from "./wasm-module.js";
+import { WasmEngine as Wasm } from "./wasm/fireside.js";
 
 /** Download progress is told at most this often. */
 const PROGRESS_MS = 50;
@@ -14,11 +16,6 @@ const hosts = new Set<Host>();
 /** Starts a host on one end of a channel. */
 export function serve(port: MessagePort): void {
   hosts.add(new Host(port));
-}
-
-/** True for the message by which a page hands a Worker its port. */
-export function isConnect(data: unknown): data is Connect {
-  return typeof data === "object" && data !== null && (data as Partial<Connect>).fireside === "connect";
 }
 
 /** A trap in wasm leaves the instance in no usable state: every engine of this thread is over. */
@@ -45,9 +42,11 @@ class Host {
 
   constructor(port: MessagePort) {
     this.#port = port;
-    port.onmessage = (event: MessageEvent<ToHost>) => {
-      void this.#receive(event.data);
+    port.onmessage = (event: MessageEvent<unknown>) => {
+      if (isToHost(event.data)) void this.#receive(event.data);
+      else this.#refuse(event.data);
     };
+    this.#post({ t: "hello" });
   }
 
   crash(error: unknown): void {
@@ -56,6 +55,13 @@ class Host {
     this.#crashed = new FiresideError(wire.code, wire.message, wire.details);
     this.#requests.clear();
     this.#post({ t: "crashed", error: wire });
+  }
+
+  /** A page of another version: its call gets an answer, so that nothing waits for ever. */
+  #refuse(data: unknown): void {
+    const id = callId(data);
+    const message = "The Worker got a message that it does not know: it runs another version of fireside than the page.";
+    if (id !== null) this.#post({ t: "error", id, error: { code: "worker.bad_message", message, details: {} } });
   }
 
   async #receive(message: ToHost): Promise<void> {
@@ -110,11 +116,13 @@ class Host {
         const { messages, options } = args as Calls["renderChat"]["args"];
         return engine.renderChat(messages, options);
       }
+      default:
+        throw new FiresideError("worker.bad_message", `The Worker has no operation ${String(op)}.`, { op });
     }
   }
 
   async #load({ source, options, wasm }: Calls["load"]["args"]): Promise<Calls["load"]["result"]> {
-    await init({ module_or_path: wasm ?? undefined });
+    await startWasm(wasm, this.#loading.signal);
     const engine = await this.#open(source, options);
     if (this.#loading.signal.aborted) {
       engine.dispose();

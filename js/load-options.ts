@@ -15,6 +15,7 @@ const FIELDS = [
   "prefillChunk",
   "prefixCache",
   "cache",
+  "persist",
   "integrity",
   "headers",
   "threads",
@@ -30,7 +31,9 @@ const KV_FIELDS = ["blockSize", "blocks", "bytes", "dtype"] as const;
 export interface CheckedLoad {
   wire: WireLoadOptions;
   worker: boolean | Worker;
-  wasm: string | URL | Response | WebAssembly.Module | null;
+  /** A URL is absolute. */
+  wasm: string | Response | WebAssembly.Module | null;
+  persist: boolean;
   onProgress: LoadOptions["onProgress"];
   onWarning: LoadOptions["onWarning"];
   signal: AbortSignal | undefined;
@@ -58,6 +61,7 @@ export function checkLoadOptions(value: unknown): CheckedLoad {
     wire,
     worker: checkWorker(options.worker),
     wasm: checkWasm(options.wasm),
+    persist: !check.absent(options.persist) && check.boolean("load", "persist", options.persist),
     onProgress: options.onProgress ?? undefined,
     onWarning: options.onWarning ?? undefined,
     signal: check.absent(options.signal) ? undefined : check.signal("load", "signal", options.signal),
@@ -99,13 +103,16 @@ function checkWorker(value: unknown): boolean | Worker {
   if (check.absent(value)) return typeof Worker === "function";
   if (typeof Worker === "function" && value instanceof Worker) return value;
   const wanted = check.boolean("load", "worker", value);
-  if (wanted && typeof Worker !== "function") throw loadUnsupported("worker", "no Worker can be made here");
+  if (wanted && typeof Worker !== "function") {
+    throw loadUnsupported("worker: true", "no Worker can be made here (a shared or service worker); pass `worker: false`, or nothing, to run in this thread");
+  }
   return wanted;
 }
 
 function checkWasm(value: unknown): CheckedLoad["wasm"] {
   if (check.absent(value)) return null;
-  if (typeof value === "string" || value instanceof URL || value instanceof WebAssembly.Module) return value;
+  if (typeof value === "string" || value instanceof URL) return absolute("wasm", value);
+  if (value instanceof WebAssembly.Module) return value;
   if (typeof Response === "function" && value instanceof Response) return value;
   throw check.invalid("load", "wasm", "a URL, a Response or a WebAssembly.Module", value);
 }
@@ -129,18 +136,18 @@ export function checkSource(value: ModelSource, headers: unknown): WireSource {
     if (!check.absent(headers)) throw check.invalid("load", "headers", "absent when the model is a Blob", headers);
     return { blob: source };
   }
-  if (typeof source === "string" || source instanceof URL) return { url: absolute(source), headers: checkHeaders(headers) };
+  if (typeof source === "string" || source instanceof URL) return { url: absolute("model", source), headers: checkHeaders(headers) };
   if (typeof source === "object" && source !== null && "stored" in source) {
     throw loadUnsupported("a stored model", "this version does not keep models");
   }
   throw check.invalid("load", "model", "a URL, a Blob or a File", source);
 }
 
-function absolute(url: string | URL): string {
+function absolute(field: string, url: string | URL): string {
   try {
     return new URL(url, baseUrl()).href;
   } catch {
-    throw check.invalid("load", "model", "a valid URL", String(url));
+    throw check.invalid("load", field, "a valid URL", String(url));
   }
 }
 

@@ -81,8 +81,9 @@ export type ToHost =
   | { t: "read"; rid: number; count: number }
   | { t: "cancelLoad" };
 
-/** Host to client. */
+/** Host to client. `hello` comes first: the Worker runs our script. */
 export type ToClient =
+  | { t: "hello" }
   | { t: "result"; id: number; value: unknown }
   | { t: "error"; id: number; error: WireError }
   | { t: "token"; rid: number; value: unknown }

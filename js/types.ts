@@ -25,6 +25,8 @@ export interface LoadOptions {
   prefixCache?: boolean;
   /** Only "none" in this version: weights are not kept between visits. */
   cache?: "opfs" | "none";
+  /** Ask the browser to keep this origin's storage (`navigator.storage.persist()`, which may ask the person); a warning where it does not. */
+  persist?: boolean;
   /** Refused in this version. */
   integrity?: string | string[];
   /** Extra request headers when the model is a URL. */

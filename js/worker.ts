@@ -1,5 +1,6 @@
-/** The Worker entry, also published as `fireside/worker` for Workers that the page makes itself. Several engines may share one. */
-import { crashAll, isConnect, serve } from "./host.js";
+/** The Worker entry, also published as `fireside/worker` for Workers that the page makes itself. Several engines may share one, and the owner's own messages pass by. */
+import { crashAll, serve } from "./host.js";
+import { isConnect } from "./messages.js";
 
 addEventListener("message", (event: MessageEvent<unknown>) => {
   if (isConnect(event.data)) serve(event.data.port);

@@ -25,13 +25,13 @@ function hasGpu() {
 }
 
 /** Flags of every browser that the scripts and tests start. FIRESIDE_GPU=1 or 0 overrides what the machine shows. */
-export function chromiumFlags() {
+export function chromiumFlags({ webgpu = true } = {}) {
   const gpu = process.env.FIRESIDE_GPU ? process.env.FIRESIDE_GPU === "1" : hasGpu();
   return [
     ...(process.getuid?.() === 0 ? ["--no-sandbox"] : []),
     "--disable-dev-shm-usage",
-    "--enable-unsafe-webgpu",
-    ...(gpu ? (process.platform === "linux" ? ["--enable-features=Vulkan", "--use-angle=vulkan"] : []) : ["--use-webgpu-adapter=swiftshader"]),
+    ...(webgpu ? ["--enable-unsafe-webgpu"] : []),
+    ...(!webgpu ? [] : gpu ? (process.platform === "linux" ? ["--enable-features=Vulkan", "--use-angle=vulkan"] : []) : ["--use-webgpu-adapter=swiftshader"]),
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
@@ -45,13 +45,13 @@ export function chromiumFlags() {
 }
 
 /** A browser with its process id (for CPU time and memory) and `close`. */
-export async function launch({ show = false } = {}) {
+export async function launch({ show = false, webgpu = true } = {}) {
   const executablePath = findChromium();
   if (!executablePath) throw new UserError("setup.missing", "Chromium was not found: run `npm run setup`, or set CHROMIUM to its path");
   const { chromium } = await import("playwright-core");
   let server;
   try {
-    server = await chromium.launchServer({ executablePath, headless: !show, args: chromiumFlags() });
+    server = await chromium.launchServer({ executablePath, headless: !show, args: chromiumFlags({ webgpu }) });
   } catch (error) {
     throw new UserError("browser.start", `Chromium did not start: ${firstLines(error.message)}`, { executablePath });
   }

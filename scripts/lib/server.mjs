@@ -38,7 +38,8 @@ function parseRange(header, size) {
   return start <= end ? [start, end] : null;
 }
 
-function answer(request, response, mounts, { isolate, ranges }) {
+function answer(request, response, mounts, { isolate, ranges, headers }) {
+  for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
   if (isolate) {
     response.setHeader("cross-origin-opener-policy", "same-origin");
     response.setHeader("cross-origin-embedder-policy", "require-corp");
@@ -90,13 +91,13 @@ function answer(request, response, mounts, { isolate, ranges }) {
   stream.pipe(response);
 }
 
-/** Starts the server; `log` lists [method, url, status] of what was asked. */
-export function serve({ mounts = {}, port = 0, isolate = true, ranges = true } = {}) {
-  const all = { ...DEFAULT_MOUNTS, ...mounts };
+/** Starts the server; `log` lists [method, url, status] of what was asked. `headers` go with every answer; `defaults: false` serves the mounts alone. */
+export function serve({ mounts = {}, port = 0, isolate = true, ranges = true, headers = {}, defaults = true } = {}) {
+  const all = defaults ? { ...DEFAULT_MOUNTS, ...mounts } : mounts;
   const log = [];
   const server = http.createServer((request, response) => {
     response.on("finish", () => log.push([request.method, request.url, response.statusCode]));
-    answer(request, response, all, { isolate, ranges });
+    answer(request, response, all, { isolate, ranges, headers });
   });
   return new Promise((resolvePromise, reject) => {
     server.on("error", reject);
