@@ -12,8 +12,9 @@ use crate::model::executor::ModelExecutor;
 use crate::model::loader::{self, LoadPlan};
 use crate::model::settings::{BackendChoice, LoadSettings};
 use crate::model::source::ByteSource;
+use crate::model::survey::Needs;
 use crate::model::transformer::{Checkpoint, KvCache, Transformer};
-use crate::ops::selftest::{self, Needs};
+use crate::ops::selftest;
 use crate::tokenizer::{Tokenizer, Vocabulary};
 use crate::{Error, Result};
 
@@ -48,7 +49,8 @@ pub async fn open<C: Checkpoint, H: Host + 'static>(
     let mut warnings = Vec::new();
     let text = text_model(&gguf, &plan, &mut warnings)?;
     let backend = choose(settings.backend, &gguf, &plan, settings, &mut warnings, on_phase).await?;
-    let config = settings.geometry(&plan.spec, &backend, fingerprint(&gguf, source.len()))?;
+    let kv_room = kv_room(&gguf, &plan, &backend, settings)?;
+    let config = settings.geometry(&plan.spec, &backend, kv_room, fingerprint(&gguf, source.len()))?;
 
     let weights =
         loader::load(&backend, source, &gguf, &plan, &mut |done, total| on_phase(Phase::Upload, done, total)).await?;
@@ -74,6 +76,17 @@ pub async fn open<C: Checkpoint, H: Host + 'static>(
     let model = Transformer::new(backend, plan.spec, weights, cache);
     on_phase(Phase::Ready, 1, 1);
     Engine::new(EngineParts { info, text, scheduler: config }, ModelExecutor::new(model, checkpoint), host)
+}
+
+/// Bytes that the cache may take. Linear memory has a known end, which is checked before any weight is read; what a GPU has
+/// is known to nobody before it is asked for.
+fn kv_room(gguf: &Gguf, plan: &LoadPlan, backend: &Backend, settings: &LoadSettings) -> Result<u64> {
+    let used = linear_memory_bytes();
+    if used == 0 || backend.kind() != BackendKind::Cpu {
+        return Ok(u64::MAX);
+    }
+    let block_size = settings.kv_cache.block_size.unwrap_or(16) as u64;
+    Needs::of(gguf, &plan.spec).wasm_room(used, block_size)
 }
 
 fn text_model(gguf: &Gguf, plan: &LoadPlan, warnings: &mut Vec<Warning>) -> Result<TextModel> {
@@ -151,14 +164,14 @@ async fn choose(
     }
 }
 
-fn needs(gguf: &Gguf, plan: &LoadPlan, backend: &Backend, block_size: usize) -> Needs {
+fn needs(gguf: &Gguf, plan: &LoadPlan, backend: &Backend, block_size: usize) -> selftest::Needs {
     let mut types = Vec::new();
     for tensor in gguf.tensors.iter().filter(|t| t.shape.len() > 1) {
         if !types.contains(&tensor.ty) {
             types.push(tensor.ty);
         }
     }
-    Needs {
+    selftest::Needs {
         types,
         num_heads: plan.spec.num_heads,
         num_kv_heads: plan.spec.num_kv_heads,
