@@ -78,7 +78,11 @@ export class Client {
   }
 
   /** A call during which the caller may lose interest: its signal settles it at once. */
-  load(args: Calls["load"]["args"], signal: AbortSignal | undefined): Promise<Calls["load"]["result"]> {
+  cancellable<O extends "load" | "pull" | "survey">(
+    op: O,
+    args: Calls[O]["args"],
+    signal: AbortSignal | undefined,
+  ): Promise<Calls[O]["result"]> {
     return new Promise((resolve, reject) => {
       const abort = (): void => {
         this.#send({ t: "cancelLoad" });
@@ -89,7 +93,7 @@ export class Client {
         return;
       }
       signal?.addEventListener("abort", abort, { once: true });
-      void this.call("load", args)
+      void this.call(op, args)
         .then(resolve, reject)
         .finally(() => signal?.removeEventListener("abort", abort));
     });

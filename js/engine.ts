@@ -6,6 +6,7 @@ import { FiresideError, fromWire, requestUnsupported } from "./errors.js";
 import type { CheckedLoad } from "./load-options.js";
 import { baseUrl, checkLoadOptions, checkSource } from "./load-options.js";
 import type { ChatCreate, CompletionCreate, EmbeddingCreate, ModelCard } from "./openai-types.js";
+import { TAB } from "./tab.js";
 import { checkRequest, checkRequestOptions, requestJson } from "./request-options.js";
 import type {
   ChatGenerateRequest,
@@ -81,7 +82,8 @@ export class Engine extends EventTarget {
     });
     try {
       const wasm = await wasmForPort(checked.wasm);
-      const info = await client.load({ source, options: checked.wire, wasm }, checked.signal);
+      const keep = { cache: checked.cache, integrity: checked.integrity, tab: TAB };
+      const info = await client.cancellable("load", { source, options: checked.wire, keep, wasm }, checked.signal);
       return loader.finish(new Engine(OUR_CONSTRUCTOR, client, info));
     } catch (error) {
       // In this thread a load that was given up ends by itself; a Worker of ours is simply ended.

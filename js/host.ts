@@ -1,13 +1,16 @@
 /** The engine's side of the port: owns one wasm engine, runs its loop, answers calls. Runs in a Worker or in the page's thread. */
-import { FiresideError, toWire } from "./errors.js";
-import type { Calls, Connect, Op, ToClient, ToHost, WireLoadOptions, WireSource } from "./protocol.js";
-import { openSource } from "./source.js";
-import type { LoadProgress, Warning } from "./types.js";
-import type { WasmEngine } from "./wasm/fireside.js";
-import init, { WasmEngine as Wasm } from "./wasm/fireside.js";
+import { FiresideError, fromWire, toWire } from "./errors.js";
+import { Pace, Watched } from "./load.js";
+import type { Calls, Connect, Op, Survey, ToClient, ToHost } from "./protocol.js";
+import type { Release } from "./storage/locks.js";
+import { announce } from "./storage/locks.js";
+import { openForHeader, openModel, pullModel } from "./storage/open.js";
+import type { Hooks, Opened } from "./storage/opened.js";
+import type { LoadProgress, StoredModel, Warning } from "./types.js";
+import type { ByteSource, WasmEngine } from "./wasm/fireside.js";
+import init, { survey as surveyHeader, WasmEngine as Wasm } from "./wasm/fireside.js";
 
-/** Download progress is told at most this often. */
-const PROGRESS_MS = 50;
+type LoadArgs = Calls["load"]["args"];
 
 const hosts = new Set<Host>();
 
@@ -33,9 +36,17 @@ class Host {
   readonly #requests = new Map<number, number>();
   #engine: WasmEngine | null = null;
   #crashed: FiresideError | null = null;
+  readonly #pace: Pace;
+  /** What is being loaded or pulled now: it is let settle before the host ends, so that what arrived is kept. */
+  #opening: Promise<unknown> = Promise.resolve();
+  /** Ends the announcement of the running engine. */
+  #quiet: Release | null = null;
 
   constructor(port: MessagePort) {
     this.#port = port;
+    this.#pace = new Pace((value) => {
+      this.#post({ t: "progress", value });
+    });
     port.onmessage = (event: MessageEvent<ToHost>) => {
       void this.#receive(event.data);
     };
@@ -73,7 +84,9 @@ class Host {
   }
 
   async #call(op: Op, args: Calls[Op]["args"]): Promise<Calls[Op]["result"]> {
-    if (op === "load") return this.#load(args as Calls["load"]["args"]);
+    if (op === "load") return this.#settling(this.#load(args as LoadArgs));
+    if (op === "pull") return this.#settling(this.#pull(args as Calls["pull"]["args"]));
+    if (op === "survey") return this.#settling(this.#survey(args as Calls["survey"]["args"]));
     if (op === "dispose") return this.#dispose();
     if (this.#crashed) throw this.#crashed;
     const engine = this.#engine;
@@ -106,14 +119,20 @@ class Host {
     }
   }
 
-  async #load({ source, options, wasm }: Calls["load"]["args"]): Promise<Calls["load"]["result"]> {
-    await init({ module_or_path: wasm ?? undefined });
-    const engine = await this.#open(source, options);
+  #settling<T>(work: Promise<T>): Promise<T> {
+    this.#opening = work.catch(() => undefined);
+    return work;
+  }
+
+  async #load(args: LoadArgs): Promise<Calls["load"]["result"]> {
+    await init({ module_or_path: args.wasm ?? undefined });
+    const { engine, id } = await this.#open(args);
     if (this.#loading.signal.aborted) {
       engine.dispose();
       this.#loading.signal.throwIfAborted();
     }
     this.#engine = engine;
+    this.#quiet = await announce({ id, tab: args.keep.tab, since: Date.now() });
     engine.run().then(
       () => undefined,
       (error: unknown) => {
@@ -123,25 +142,81 @@ class Host {
     return JSON.parse(engine.info()) as Calls["load"]["result"];
   }
 
-  async #open(source: WireSource, options: WireLoadOptions): Promise<WasmEngine> {
-    const signal = this.#loading.signal;
-    let told = 0;
-    const bytes = await openSource(source, signal, (loaded, total) => {
-      const now = performance.now();
-      if (loaded < total && now - told < PROGRESS_MS) return;
-      told = now;
-      const file = "url" in source ? { file: source.url } : {};
-      this.#post({ t: "progress", value: { phase: "download", loaded, total, fromCache: false, ...file } });
-    });
-    return Wasm.load(bytes, JSON.stringify(options), (kind, json) => {
-      this.#event(kind, JSON.parse(json));
-    });
+  /** A file that changes on the server while it is read is read once more, from its start. */
+  async #open(args: LoadArgs): Promise<{ engine: WasmEngine; id: string }> {
+    try {
+      return await this.#openOnce(args);
+    } catch (error) {
+      if (!(error instanceof FiresideError) || error.code !== "source.changed") throw error;
+      return this.#openOnce(args);
+    }
   }
 
-  #event(kind: string, value: unknown): void {
+  async #openOnce({ source, options, keep }: LoadArgs): Promise<{ engine: WasmEngine; id: string }> {
+    const opened = await openModel({ source, cache: keep.cache, integrity: keep.integrity, id: null }, this.#hooks());
+    const engine = await this.#fill(opened, JSON.stringify(options));
+    try {
+      await opened.finish();
+    } catch (error) {
+      engine.dispose();
+      throw error;
+    }
+    this.#pace.flush();
+    this.#post({ t: "progress", value: { phase: "ready", loaded: 1, total: 1, fromCache: opened.fromCache } });
+    return { engine, id: opened.id };
+  }
+
+  /** Loads the engine from what was opened. What the source threw is told as it was, not as it came back through wasm. */
+  async #fill(opened: Opened, options: string): Promise<WasmEngine> {
+    const bytes = new Watched(opened.bytes);
+    try {
+      return await Wasm.load(bytes, options, (kind, json) => {
+        this.#event(kind, JSON.parse(json), opened.fromCache);
+      });
+    } catch (thrown) {
+      const error = bytes.failure?.error ?? asError(thrown);
+      await opened.abandon(error);
+      throw error;
+    }
+  }
+
+  async #pull({ source, integrity, id }: Calls["pull"]["args"]): Promise<StoredModel> {
+    const want = { source, cache: "opfs" as const, integrity, id };
+    const model = await pullModel(want, this.#hooks(), (bytes) => readHeader(bytes));
+    this.#pace.flush();
+    return model;
+  }
+
+  async #survey({ source }: Calls["survey"]["args"]): Promise<Calls["survey"]["result"]> {
+    const reading = new AbortController();
+    this.#loading.signal.addEventListener("abort", () => {
+      reading.abort(this.#loading.signal.reason);
+    });
+    try {
+      const { bytes, stored } = await openForHeader(source, reading.signal);
+      return { survey: await readHeader(bytes), stored };
+    } finally {
+      reading.abort();
+    }
+  }
+
+  #hooks(): Hooks {
+    return {
+      signal: this.#loading.signal,
+      onProgress: (progress) => {
+        this.#pace.tell(progress);
+      },
+      onWarning: (value) => {
+        this.#post({ t: "warning", value });
+      },
+    };
+  }
+
+  #event(kind: string, value: unknown, fromCache: boolean): void {
     switch (kind) {
       case "progress":
-        this.#post({ t: "progress", value: value as LoadProgress });
+        // The engine is ready before the rest of its file is; the host says so when both are.
+        if ((value as LoadProgress).phase !== "ready") this.#post({ t: "progress", value: { ...(value as LoadProgress), fromCache } });
         return;
       case "warning":
         this.#post({ t: "warning", value: value as Warning });
@@ -180,8 +255,10 @@ class Host {
     return null;
   }
 
-  #dispose(): null {
+  async #dispose(): Promise<null> {
     this.#loading.abort();
+    await this.#opening;
+    this.#quiet?.();
     const engine = this.#engine;
     this.#engine = null;
     if (engine && !this.#crashed) engine.dispose();
@@ -195,5 +272,22 @@ class Host {
 
   #post(message: ToClient): void {
     this.#port.postMessage(message);
+  }
+}
+
+/** What wasm threw, as an error with its code. */
+function asError(thrown: unknown): unknown {
+  if (thrown instanceof Error) return thrown;
+  return fromWire(toWire(thrown));
+}
+
+/** A model's header, read by the engine's own reader. */
+async function readHeader(source: ByteSource): Promise<Survey> {
+  await init({ module_or_path: undefined });
+  const bytes = new Watched(source);
+  try {
+    return JSON.parse(await surveyHeader(bytes)) as Survey;
+  } catch (thrown) {
+    throw bytes.failure?.error ?? asError(thrown);
   }
 }

@@ -3,8 +3,13 @@
 /** Random access to a model file. */
 export interface ByteSource {
   readonly len: number;
+  /** Lengths of the files that lie one after another in it; absent: one file. */
+  readonly files?: number[];
   read(offset: number, length: number): Promise<Uint8Array>;
 }
+
+/** What a model's header tells, as JSON; reads nothing else of the source. */
+export function survey(source: ByteSource): Promise<string>;
 
 /** One loaded model. Strings are JSON; thrown values carry `{ code, message, details }`. */
 export class WasmEngine {

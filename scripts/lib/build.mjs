@@ -48,8 +48,9 @@ async function buildWasm() {
 
 async function buildJs() {
   console.error("build: tsc");
-  for (const file of fs.readdirSync(PKG)) {
-    if (/\.(js|d\.ts)$/.test(file)) fs.rmSync(path.join(PKG, file));
+  for (const file of fs.readdirSync(PKG, { recursive: true })) {
+    // The wasm half is its own; files that no source stands behind any more must not be packed.
+    if (/\.(js|d\.ts)$/.test(file) && !file.startsWith("wasm")) fs.rmSync(path.join(PKG, file));
   }
   await run(process.execPath, [path.join(ROOT, "node_modules/typescript/bin/tsc"), "-p", "tsconfig.json"]);
 }
