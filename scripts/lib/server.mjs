@@ -90,13 +90,13 @@ function answer(request, response, mounts, { isolate, ranges }) {
   stream.pipe(response);
 }
 
-/** Starts the server; `log` lists [method, url, status] of what was asked. */
-export function serve({ mounts = {}, port = 0, isolate = true, ranges = true } = {}) {
+/** Starts the server; `log` lists [method, url, status] of what was asked. `handle` may answer a request itself, by returning true. */
+export function serve({ mounts = {}, port = 0, isolate = true, ranges = true, handle = () => false } = {}) {
   const all = { ...DEFAULT_MOUNTS, ...mounts };
   const log = [];
   const server = http.createServer((request, response) => {
     response.on("finish", () => log.push([request.method, request.url, response.statusCode]));
-    answer(request, response, all, { isolate, ranges });
+    if (!handle(request, response)) answer(request, response, all, { isolate, ranges });
   });
   return new Promise((resolvePromise, reject) => {
     server.on("error", reject);
