@@ -1,54 +1,56 @@
-/** The page's side of the port: calls with answers, requests with events, and settling at once whatever the engine is doing. */
-import type { Connection } from "./connect.js";
-import { connectTo } from "./connect.js";
+/**
+ * The page's side of an engine: calls with answers, requests with events, settling at once whatever the engine is doing. When the
+ * engine's device or instance is lost, another one takes over what was running.
+ */
 import { FiresideError, fromWire } from "./errors.js";
-import { isToClient } from "./messages.js";
-import type { Calls, Op, ToClient, ToHost, WirePart } from "./protocol.js";
+import { Ledgers } from "./ledger.js";
+import type { HostMessage, Loss } from "./link.js";
+import { Link } from "./link.js";
+import { Losses } from "./losses.js";
+import type { Calls, Op, ToHost, WirePart } from "./protocol.js";
 import type { Limits, Listener } from "./request.js";
 import { Request } from "./request.js";
+import type { EngineInfo, TokenEvent } from "./types.js";
 
-/** How long dispose() waits for a busy engine before it ends the Worker anyway. */
-const DISPOSE_MS = 2000;
-/** A Worker that has said nothing for this long is warned of: one that was given may not run `fireside/worker`. */
-const SILENT_MS = 10_000;
+/** What concerns the engine rather than one request. */
+export type EngineMessage =
+  | Extract<HostMessage, { t: "progress" | "warning" }>
+  | { t: "devicelost"; value: { reason: string; message: string } }
+  | { t: "recovered"; value: { backend: "webgpu" | "cpu"; resumed: number }; info: EngineInfo }
+  | { t: "failed"; error: FiresideError };
 
-/** Events that concern the engine rather than one request. */
-export type EngineMessage = Extract<ToClient, { t: "progress" | "warning" | "devicelost" | "recovered" | "crashed" }>;
-
+/** A call without its answer. */
 interface Waiting {
+  op: Op;
+  args: unknown;
+  /** Made by the client for itself: not made again after a loss. */
+  own: boolean;
   resolve: (value: unknown) => void;
   reject: (error: unknown) => void;
 }
 
 /** One engine's connection. */
 export class Client {
-  readonly #port: MessagePort;
-  readonly #ownWorker: Worker | null;
+  readonly #worker: boolean | Worker;
   readonly #onMessage: (message: EngineMessage) => void;
   readonly #calls = new Map<number, Waiting>();
   readonly #requests = new Map<number, Request>();
+  readonly #ledgers = new Ledgers();
+  readonly #losses = new Losses();
+  #link: Link;
+  /** Between a loss and its mending calls wait. */
+  #mending = false;
+  /** Counts the attempts to mend: an older one has nothing to say any more. */
+  #turn = 0;
+  /** How to make the engine again. */
+  #load: Calls["load"]["args"] | null = null;
   #nextId = 1;
-  /** Runs until the host has been heard. */
-  #silence: ReturnType<typeof setTimeout> | undefined;
   #over: FiresideError | null = null;
 
   private constructor(worker: boolean | Worker, onMessage: (message: EngineMessage) => void) {
-    const { port, ownWorker }: Connection = connectTo(worker, (error) => {
-      // Later errors of a Worker that is not ours are its owner's.
-      if (this.#ownWorker || this.#silence !== undefined) this.#end(error);
-    });
-    this.#port = port;
-    this.#ownWorker = ownWorker;
+    this.#worker = worker;
     this.#onMessage = onMessage;
-    this.#silence = setTimeout(() => {
-      this.#tellSilence();
-    }, SILENT_MS);
-    port.onmessage = (event: MessageEvent<unknown>) => {
-      this.#receive(event.data);
-    };
-    port.onmessageerror = () => {
-      this.#end(new FiresideError("worker.failed", "A message from the Worker could not be read."));
-    };
+    this.#link = this.#connect();
   }
 
   /** Connects to a new Worker (true), to a given one, or to a host in this thread (false). */
@@ -57,13 +59,18 @@ export class Client {
   }
 
   /** One call, one answer. */
-  call<O extends Op>(op: O, args: Calls[O]["args"], transfer: Transferable[] = []): Promise<Calls[O]["result"]> {
+  call<O extends Op>(op: O, args: Calls[O]["args"]): Promise<Calls[O]["result"]> {
+    return this.#call(op, args, false);
+  }
+
+  #call<O extends Op>(op: O, args: Calls[O]["args"], own: boolean): Promise<Calls[O]["result"]> {
     if (this.#over) return Promise.reject(this.#over);
     const id = this.#nextId++;
     return new Promise((resolve, reject) => {
-      this.#calls.set(id, { resolve: resolve as (value: unknown) => void, reject });
+      this.#calls.set(id, { op, args, own, resolve: resolve as (value: unknown) => void, reject });
+      if (this.#mending && !own) return;
       try {
-        this.#send({ t: "call", id, op, args } as ToHost, transfer);
+        this.#link.send({ t: "call", id, op, args } as ToHost);
       } catch (error) {
         this.#calls.delete(id);
         reject(error instanceof Error ? error : new Error(String(error)));
@@ -72,10 +79,14 @@ export class Client {
   }
 
   /** A call during which the caller may lose interest: its signal settles it at once. */
-  load(args: Calls["load"]["args"], signal: AbortSignal | undefined): Promise<Calls["load"]["result"]> {
+  cancellable<O extends "load" | "pull" | "survey">(
+    op: O,
+    args: Calls[O]["args"],
+    signal: AbortSignal | undefined,
+  ): Promise<Calls[O]["result"]> {
     return new Promise((resolve, reject) => {
       const abort = (): void => {
-        this.#send({ t: "cancelLoad" });
+        this.#link.send({ t: "cancelLoad" });
         reject(signal?.reason as Error);
       };
       if (signal?.aborted) {
@@ -83,7 +94,8 @@ export class Client {
         return;
       }
       signal?.addEventListener("abort", abort, { once: true });
-      void this.call("load", args)
+      if (op === "load") this.#load = args as Calls["load"]["args"];
+      void this.call(op, args)
         .then(resolve, reject)
         .finally(() => signal?.removeEventListener("abort", abort));
     });
@@ -94,14 +106,23 @@ export class Client {
     const first = this.#nextId;
     this.#nextId += parts.length;
     const wire = {
-      submit: (all: (WirePart & { rid: number })[]) => this.call("submit", { parts: all }),
+      submit: async (all: (WirePart & { rid: number })[]) => {
+        const seeded = all.map((part) => this.#ledgers.seed(part));
+        for (const part of seeded) this.#ledgers.begin(part, performance.now());
+        await this.call("submit", { parts: seeded });
+        for (const { rid } of seeded) this.#ledgers.accept(rid);
+        return null;
+      },
       abort: (rid: number, why: "cancelled" | "deadline") => {
-        if (!this.#over) this.#send({ t: "abort", rid, why });
+        if (!this.#over) this.#link.send({ t: "abort", rid, why });
       },
       read: (rid: number, count: number) => {
-        if (!this.#over) this.#send({ t: "read", rid, count });
+        if (!this.#over) this.#link.send({ t: "read", rid, count });
       },
-      forget: (rid: number) => this.#requests.delete(rid),
+      forget: (rid: number) => {
+        this.#requests.delete(rid);
+        this.#ledgers.end(rid);
+      },
     };
     const request = new Request(wire, first, parts, listener, limits);
     parts.forEach((_, i) => this.#requests.set(first + i, request));
@@ -134,38 +155,38 @@ export class Client {
   /** Ends every request and call with `error`, lets the engine free what it holds, and ends the Worker that is ours. */
   async dispose(error: FiresideError): Promise<void> {
     const alive = this.#over === null;
-    this.#rejectAll(error);
-    if (alive) {
-      const freed = this.call("dispose", null).catch(() => null);
-      this.#over = error;
-      let timer: ReturnType<typeof setTimeout> | undefined;
-      // Someone else's Worker is never ended, so there is nothing to gain from not waiting for it.
-      const patience = new Promise((resolve) => (timer = this.#ownWorker ? setTimeout(resolve, DISPOSE_MS) : undefined));
-      await Promise.race([freed, patience]);
-      clearTimeout(timer);
-    }
-    this.#heard();
-    this.#port.close();
-    this.#ownWorker?.terminate();
+    this.#end(error);
+    if (alive && !this.#mending) await this.#link.dispose(this.#nextId++);
+    else this.#link.drop();
   }
 
-  #receive(message: unknown): void {
-    this.#heard();
-    if (!isToClient(message)) {
-      const text = "The Worker sent a message that this page does not know: the two run different versions of fireside.";
-      this.#onMessage({ t: "warning", value: { code: "engine.unknown_event", message: text, details: {} } });
-      return;
-    }
+  // ---- what comes from the host
+
+  #connect(): Link {
+    const link: Link = new Link(this.#worker, {
+      message: (message) => {
+        if (this.#link === link) this.#receive(message);
+      },
+      lost: (loss, error) => {
+        if (this.#link === link) this.#lost(loss, error);
+      },
+    });
+    return link;
+  }
+
+  #receive(message: HostMessage): void {
     switch (message.t) {
-      case "hello":
-        return;
       case "result":
         this.#take(message.id)?.resolve(message.value);
         return;
       case "error":
         this.#take(message.id)?.reject(fromWire(message.error));
         return;
+      case "prompt":
+        this.#ledgers.prompt(message.rid, message.tokens);
+        return;
       case "token":
+        this.#ledgers.token(message.rid, message.value as TokenEvent, performance.now());
         this.#requests.get(message.rid)?.token(message.rid, message.value);
         return;
       case "done":
@@ -174,27 +195,65 @@ export class Client {
       case "failed":
         this.#requests.get(message.rid)?.partFailed(message.rid, fromWire(message.error));
         return;
-      case "crashed":
-        this.#end(fromWire(message.error));
-        this.#onMessage(message);
-        return;
       case "progress":
       case "warning":
-      case "devicelost":
-      case "recovered":
         this.#onMessage(message);
         return;
     }
   }
 
-  #heard(): void {
-    clearTimeout(this.#silence);
-    this.#silence = undefined;
+  // ---- losses
+
+  /** An engine that is gone is made again, in a new Worker where it is ours, and takes over what ran; or everything ends with the code. */
+  #lost(loss: Loss, error: FiresideError): void {
+    if (this.#over) return;
+    const load = this.#load;
+    if (loss === "failed" || this.#worker === false || !load) {
+      this.#fail(error);
+      return;
+    }
+    const verdict = this.#losses.judge(loss, load.options.backend, performance.now());
+    if (verdict === "give up") {
+      this.#fail(error);
+      return;
+    }
+    if (verdict === "cpu") this.#load = { ...load, options: { ...load.options, backend: "cpu" } };
+    const told = !this.#mending;
+    this.#mending = true;
+    this.#link.drop();
+    for (const [id, { own, reject }] of this.#calls) {
+      if (own && this.#calls.delete(id)) reject(error);
+    }
+    if (told) this.#onMessage({ t: "devicelost", value: { reason: loss === "crash" ? "crashed" : "lost", message: error.message } });
+    void this.#mend(++this.#turn);
   }
 
-  #tellSilence(): void {
-    const message = `The Worker has not answered for ${String(SILENT_MS / 1000)} s: does it run fireside/worker?`;
-    this.#onMessage({ t: "warning", value: { code: "worker.silent", message, details: { milliseconds: SILENT_MS } } });
+  async #mend(turn: number): Promise<void> {
+    let info: EngineInfo | null = null;
+    try {
+      this.#link = this.#connect();
+      // The first load may be what was interrupted: then its call, made again, is all there is to do.
+      const loading = [...this.#calls.values()].some(({ op }) => op === "load");
+      if (!loading && this.#load) info = await this.#call("load", this.#load, true);
+    } catch (cause) {
+      if (turn !== this.#turn || this.#over) return;
+      const why = cause instanceof Error ? cause.message : String(cause);
+      this.#fail(new FiresideError("device.lost", `The engine was lost and could not be loaded again: ${why}`, {}, { cause }));
+      return;
+    }
+    if (turn !== this.#turn || this.#over) return;
+    this.#mending = false;
+    const [parts, waiting] = [this.#ledgers.taken(performance.now()), [...this.#calls]];
+    // What cannot be taken over ends by itself, part by part.
+    if (parts.length > 0) this.#call("resume", { parts }, true).catch(() => undefined);
+    for (const [id, { op, args }] of waiting) this.#link.send({ t: "call", id, op, args: op === "load" ? this.#load : args } as ToHost);
+    if (info) this.#onMessage({ t: "recovered", value: { backend: info.backend, resumed: parts.length }, info });
+  }
+
+  #fail(error: FiresideError): void {
+    this.#link.drop();
+    this.#end(error);
+    this.#onMessage({ t: "failed", error });
   }
 
   #take(id: number): Waiting | undefined {
@@ -203,20 +262,12 @@ export class Client {
     return waiting;
   }
 
-  #rejectAll(error: FiresideError): void {
+  #end(error: FiresideError): void {
+    this.#over ??= error;
     const [calls, requests] = [[...this.#calls.values()], new Set(this.#requests.values())];
     this.#calls.clear();
     this.#requests.clear();
     for (const request of requests) request.fail(error, null);
     for (const call of calls) call.reject(error);
-  }
-
-  #end(error: FiresideError): void {
-    this.#over ??= error;
-    this.#rejectAll(error);
-  }
-
-  #send(message: ToHost, transfer: Transferable[] = []): void {
-    this.#port.postMessage(message, transfer);
   }
 }

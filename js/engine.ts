@@ -2,7 +2,7 @@
 import * as check from "./check.js";
 import type { EngineMessage } from "./client.js";
 import { Client } from "./client.js";
-import { FiresideError, fromWire, requestUnsupported } from "./errors.js";
+import { FiresideError, requestUnsupported } from "./errors.js";
 import type { CheckedLoad } from "./load-options.js";
 import { checkLoadOptions, checkSource } from "./load-options.js";
 import type { ChatCreate, CompletionCreate, EmbeddingCreate } from "./openai-types.js";
@@ -12,6 +12,7 @@ import type { EngineModels } from "./openai/models.js";
 import { embeddingCreate, engineModels } from "./openai/models.js";
 import { askPersistence } from "./persist.js";
 import type { WirePart, WireResult, WireScore } from "./protocol.js";
+import { TAB } from "./tab.js";
 import { checkRequest, checkRequestOptions, requestJson } from "./request-options.js";
 import type {
   ChatGenerateRequest,
@@ -95,7 +96,8 @@ export class Engine extends EventTarget {
     try {
       // A Response cannot cross a port, a compiled Module can.
       const wasm = checked.wasm instanceof Response ? await settleOnAbort(compileResponse(checked.wasm), checked.signal) : checked.wasm;
-      const info = await client.load({ source, options: checked.wire, wasm }, checked.signal);
+      const keep = { cache: checked.cache, integrity: checked.integrity, tab: TAB };
+      const info = await client.cancellable("load", { source, options: checked.wire, keep, wasm }, checked.signal);
       return loader.finish(new Engine(OUR_CONSTRUCTOR, client, info));
     } catch (error) {
       // In this thread a load that was given up ends by itself; a Worker of ours is simply ended.
@@ -240,11 +242,15 @@ class Loading {
         this.#warn(message.value);
         return;
       case "devicelost":
-      case "recovered":
-        this.#engine?.dispatchEvent(new CustomEvent(message.t, { detail: message.value }));
+        this.#engine?.dispatchEvent(new CustomEvent("devicelost", { detail: message.value }));
         return;
-      case "crashed":
-        this.#engine?.dispatchEvent(new CustomEvent("failed", { detail: fromWire(message.error) }));
+      case "recovered":
+        // What was loaded is the same; where it runs may not be.
+        if (this.#engine) Object.assign(this.#engine.info, message.info, { warnings: this.#engine.info.warnings });
+        this.#engine?.dispatchEvent(new CustomEvent("recovered", { detail: message.value }));
+        return;
+      case "failed":
+        this.#engine?.dispatchEvent(new CustomEvent("failed", { detail: message.error }));
         return;
     }
   }

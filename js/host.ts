@@ -1,15 +1,19 @@
 /** The engine's side of the port: owns one wasm engine, runs its loop, answers calls. Runs in a Worker or in the page's thread. */
-import { FiresideError, toWire } from "./errors.js";
+import { FiresideError, fromWire, toWire } from "./errors.js";
+import { HostRequests } from "./host-requests.js";
+import { Pace, Watched } from "./load.js";
 import { callId, isToHost } from "./messages.js";
-import type { Calls, Op, Piece, ToClient, ToHost, WireLoadOptions, WirePart, WireResult, WireScore, WireSource, WireToken } from "./protocol.js";
-import { openSource } from "./source.js";
-import type { LoadProgress, Warning } from "./types.js";
-import type { WasmEngine } from "./wasm/fireside.js";
-import { startWasm } from "./wasm-module.js";
-import { WasmEngine as Wasm } from "./wasm/fireside.js";
+import type { Calls, Op, Survey, ToClient, ToHost } from "./protocol.js";
+import type { Release } from "./storage/locks.js";
+import { announce } from "./storage/locks.js";
+import { openForHeader, openModel, pullModel } from "./storage/open.js";
+import type { Hooks, Opened } from "./storage/opened.js";
+import type { LoadProgress, StoredModel, Warning } from "./types.js";
+import type { ByteSource, WasmEngine } from "./wasm/fireside.js";
+import { renewWasm, startWasm } from "./wasm-module.js";
+import { survey as surveyHeader, WasmEngine as Wasm } from "./wasm/fireside.js";
 
-/** Download progress is told at most this often. */
-const PROGRESS_MS = 50;
+type LoadArgs = Calls["load"]["args"];
 
 const hosts = new Set<Host>();
 
@@ -18,30 +22,39 @@ export function serve(port: MessagePort): void {
   hosts.add(new Host(port));
 }
 
+/** The wasm instance of this thread can do no more work: the next engine needs a fresh one. */
+let spent = false;
+
 /** A trap in wasm leaves the instance in no usable state: every engine of this thread is over. */
 export function crashAll(error: unknown): void {
-  for (const host of hosts) host.crash(error);
+  spent = true;
+  for (const host of [...hosts]) host.end("crashed", error);
 }
 
-/** A request of the client's that runs here. */
-interface Running {
-  /** Of the wasm engine. */
-  id: number;
-  /** Nobody listens any more. */
-  muted: boolean;
+/** The engines of a thread share its GPU device, which an instance makes once. */
+function loseAll(error: unknown): void {
+  spent = true;
+  for (const host of [...hosts]) if (host.hasEngine) host.end("lost", error);
 }
 
 class Host {
   readonly #port: MessagePort;
   readonly #loading = new AbortController();
-  /** By the client's ids. */
-  readonly #requests = new Map<number, Running>();
-  readonly #pieces = new Map<number, Piece>();
   #engine: WasmEngine | null = null;
-  #crashed: FiresideError | null = null;
+  #requests: HostRequests | null = null;
+  #loadingEngine = false;
+  #ended: FiresideError | null = null;
+  readonly #pace: Pace;
+  /** What is being loaded or pulled now: it is let settle before the host ends, so that what arrived is kept. */
+  #opening: Promise<unknown> = Promise.resolve();
+  /** Ends the announcement of the running engine. */
+  #quiet: Release | null = null;
 
   constructor(port: MessagePort) {
     this.#port = port;
+    this.#pace = new Pace((value) => {
+      this.#post({ t: "progress", value });
+    });
     port.onmessage = (event: MessageEvent<unknown>) => {
       if (isToHost(event.data)) void this.#receive(event.data);
       else this.#refuse(event.data);
@@ -49,12 +62,23 @@ class Host {
     this.#post({ t: "hello" });
   }
 
-  crash(error: unknown): void {
-    if (this.#crashed) return;
+  /** An engine is here, or is being made. */
+  get hasEngine(): boolean {
+    return this.#loadingEngine || this.#engine !== null;
+  }
+
+  /** The engine is over, for a reason that is not its own; the page decides what follows. */
+  end(how: "crashed" | "lost", error: unknown): void {
+    if (this.#ended) return;
     const wire = toWire(error);
-    this.#crashed = new FiresideError(wire.code, wire.message, wire.details);
-    this.#requests.clear();
-    this.#post({ t: "crashed", error: wire });
+    this.#ended = new FiresideError(wire.code, wire.message, wire.details);
+    this.#engine = null;
+    this.#requests = null;
+    this.#quiet?.();
+    this.#post({ t: how, error: wire });
+    // Reads that a load waits for end, and let go of their files.
+    this.#loading.abort(this.#ended);
+    this.#close();
   }
 
   /** A page of another version: its call gets an answer, so that nothing waits for ever. */
@@ -67,13 +91,11 @@ class Host {
   async #receive(message: ToHost): Promise<void> {
     switch (message.t) {
       case "abort":
-        this.#abort(message.rid, message.why);
+        this.#requests?.abort(message.rid, message.why);
         return;
-      case "read": {
-        const running = this.#requests.get(message.rid);
-        if (running && this.#engine && !this.#crashed) this.#engine.read(running.id, message.count);
+      case "read":
+        this.#requests?.read(message.rid, message.count);
         return;
-      }
       case "cancelLoad":
         this.#loading.abort();
         return;
@@ -81,8 +103,9 @@ class Host {
         try {
           this.#post({ t: "result", id: message.id, value: await this.#call(message.op, message.args) });
         } catch (error) {
-          this.#post({ t: "error", id: message.id, error: toWire(error) });
           if (error instanceof WebAssembly.RuntimeError) crashAll(error);
+          else if ((error as { code?: unknown } | null)?.code === "device.lost") loseAll(error);
+          this.#post({ t: "error", id: message.id, error: toWire(error) });
         }
         if (message.op === "dispose") this.#close();
         return;
@@ -90,11 +113,13 @@ class Host {
   }
 
   async #call(op: Op, args: Calls[Op]["args"]): Promise<Calls[Op]["result"]> {
-    if (op === "load") return this.#load(args as Calls["load"]["args"]);
+    if (op === "load") return this.#settling(this.#load(args as LoadArgs));
+    if (op === "pull") return this.#settling(this.#pull(args as Calls["pull"]["args"]));
+    if (op === "survey") return this.#settling(this.#survey(args as Calls["survey"]["args"]));
     if (op === "dispose") return this.#dispose();
-    if (this.#crashed) throw this.#crashed;
-    const engine = this.#engine;
-    if (!engine) throw new FiresideError("engine.disposed", "The engine was disposed.");
+    if (this.#ended) throw this.#ended;
+    const [engine, requests] = [this.#engine, this.#requests];
+    if (!engine || !requests) throw new FiresideError("engine.disposed", "The engine was disposed.");
     switch (op) {
       case "info":
         return JSON.parse(engine.info()) as Calls["info"]["result"];
@@ -103,7 +128,9 @@ class Host {
       case "trace":
         return JSON.parse(engine.trace((args as Calls["trace"]["args"]).last)) as Calls["trace"]["result"];
       case "submit":
-        return this.#submit(engine, (args as Calls["submit"]["args"]).parts);
+        return requests.submit((args as Calls["submit"]["args"]).parts);
+      case "resume":
+        return requests.resume((args as Calls["resume"]["args"]).parts);
       case "tokenize": {
         const { text, addSpecial, parseSpecial } = args as Calls["tokenize"]["args"];
         return engine.tokenize(text, addSpecial, parseSpecial);
@@ -121,54 +148,116 @@ class Host {
     }
   }
 
-  async #load({ source, options, wasm }: Calls["load"]["args"]): Promise<Calls["load"]["result"]> {
-    await startWasm(wasm, this.#loading.signal);
-    const engine = await this.#open(source, options);
-    if (this.#loading.signal.aborted) {
-      engine.dispose();
-      this.#loading.signal.throwIfAborted();
+  #settling<T>(work: Promise<T>): Promise<T> {
+    this.#opening = work.catch(() => undefined);
+    return work;
+  }
+
+  async #load(args: LoadArgs): Promise<Calls["load"]["result"]> {
+    this.#loadingEngine = true;
+    try {
+      await startWasm(args.wasm, this.#loading.signal);
+      if (spent) renewWasm();
+      spent = false;
+      const { engine, id } = await this.#open(args);
+      if (this.#loading.signal.aborted) {
+        engine.dispose();
+        this.#loading.signal.throwIfAborted();
+      }
+      this.#engine = engine;
+      this.#requests = new HostRequests(
+        engine,
+        (message) => {
+          this.#post(message);
+        },
+        loseAll,
+      );
+      this.#quiet = await announce({ id, tab: args.keep.tab, since: Date.now() });
+      engine.run().catch(crashAll);
+      return JSON.parse(engine.info()) as Calls["load"]["result"];
+    } finally {
+      this.#loadingEngine = false;
     }
-    this.#engine = engine;
-    engine.run().then(
-      () => undefined,
-      (error: unknown) => {
-        this.crash(error);
+  }
+
+  /** A file that changes on the server while it is read is read once more, from its start. */
+  async #open(args: LoadArgs): Promise<{ engine: WasmEngine; id: string }> {
+    try {
+      return await this.#openOnce(args);
+    } catch (error) {
+      if (!(error instanceof FiresideError) || error.code !== "source.changed") throw error;
+      return this.#openOnce(args);
+    }
+  }
+
+  async #openOnce({ source, options, keep }: LoadArgs): Promise<{ engine: WasmEngine; id: string }> {
+    const opened = await openModel({ source, cache: keep.cache, integrity: keep.integrity, id: null }, this.#hooks());
+    const engine = await this.#fill(opened, JSON.stringify(options));
+    try {
+      await opened.finish();
+    } catch (error) {
+      engine.dispose();
+      throw error;
+    }
+    this.#pace.flush();
+    this.#post({ t: "progress", value: { phase: "ready", loaded: 1, total: 1, fromCache: opened.fromCache } });
+    return { engine, id: opened.id };
+  }
+
+  /** Loads the engine from what was opened. What the source threw is told as it was, not as it came back through wasm. */
+  async #fill(opened: Opened, options: string): Promise<WasmEngine> {
+    const bytes = new Watched(opened.bytes);
+    try {
+      return await Wasm.load(bytes, options, (kind, json) => {
+        this.#event(kind, JSON.parse(json), opened.fromCache);
+      });
+    } catch (thrown) {
+      const error = bytes.failure?.error ?? asError(thrown);
+      await opened.abandon(error);
+      throw error;
+    }
+  }
+
+  async #pull({ source, integrity, id }: Calls["pull"]["args"]): Promise<StoredModel> {
+    const want = { source, cache: "opfs" as const, integrity, id };
+    const model = await pullModel(want, this.#hooks(), (bytes) => readHeader(bytes));
+    this.#pace.flush();
+    return model;
+  }
+
+  async #survey({ source }: Calls["survey"]["args"]): Promise<Calls["survey"]["result"]> {
+    const reading = new AbortController();
+    this.#loading.signal.addEventListener("abort", () => {
+      reading.abort(this.#loading.signal.reason);
+    });
+    try {
+      const { bytes, stored } = await openForHeader(source, reading.signal);
+      return { survey: await readHeader(bytes), stored };
+    } finally {
+      reading.abort();
+    }
+  }
+
+  #hooks(): Hooks {
+    return {
+      signal: this.#loading.signal,
+      onProgress: (progress) => {
+        this.#pace.tell(progress);
       },
-    );
-    return JSON.parse(engine.info()) as Calls["load"]["result"];
+      onWarning: (value) => {
+        this.#post({ t: "warning", value });
+      },
+    };
   }
 
-  async #open(source: WireSource, options: WireLoadOptions): Promise<WasmEngine> {
-    const signal = this.#loading.signal;
-    let told = 0;
-    const bytes = await openSource(source, signal, (loaded, total) => {
-      const now = performance.now();
-      if (loaded < total && now - told < PROGRESS_MS) return;
-      told = now;
-      const file = "url" in source ? { file: source.url } : {};
-      this.#post({ t: "progress", value: { phase: "download", loaded, total, fromCache: false, ...file } });
-    });
-    return Wasm.load(bytes, JSON.stringify(options), (kind, json) => {
-      this.#event(kind, JSON.parse(json));
-    });
-  }
-
-  #event(kind: string, value: unknown): void {
+  #event(kind: string, value: unknown, fromCache: boolean): void {
     switch (kind) {
       case "progress":
-        this.#post({ t: "progress", value: value as LoadProgress });
+        // The engine is ready before the rest of its file is; the host says so when both are.
+        if ((value as LoadProgress).phase !== "ready") this.#post({ t: "progress", value: { ...(value as LoadProgress), fromCache } });
         return;
       case "warning":
         this.#post({ t: "warning", value: value as Warning });
-        return;
-      case "devicelost":
-        this.#post({ t: "devicelost", value: value as { reason: string; message: string } });
-        return;
-      case "recovered":
-        this.#post({ t: "recovered", value: value as { backend: "webgpu" | "cpu"; resumed: number } });
-        return;
-      case "failed":
-        this.crash(value);
         return;
       default:
         this.#post({
@@ -178,84 +267,13 @@ class Host {
     }
   }
 
-  /** All parts or none: the loop has no turn in between, so what is taken back was never begun. */
-  #submit(engine: WasmEngine, parts: Calls["submit"]["args"]["parts"]): null {
-    try {
-      for (const part of parts) this.#start(engine, part);
-    } catch (error) {
-      for (const { rid } of parts) this.#abort(rid, "cancelled");
-      throw error;
-    }
-    return null;
-  }
-
-  /** Submits a part and ties its events to the client's id. Events may come before the wasm call returns. */
-  #start(engine: WasmEngine, part: WirePart & { rid: number }): void {
-    const { rid } = part;
-    const running: Running = { id: -1, muted: false };
-    this.#requests.set(rid, running);
-    const onEvent = (kind: string, json: string): void => {
-      if (running.muted || (kind === "token" && part.kind === "generate" && part.tokens === "none")) return;
-      const value: unknown = JSON.parse(json);
-      if (kind === "token") {
-        this.#post({ t: "token", rid, value: part.pieces ? this.#withPiece(engine, value as WireToken) : value });
-        return;
-      }
-      this.#requests.delete(rid);
-      if (kind === "done") this.#post({ t: "done", rid, value: part.pieces ? this.#withPieces(engine, part, value) : value });
-      else this.#post({ t: "failed", rid, error: toWire(value) });
-    };
-    try {
-      running.id =
-        part.kind === "score"
-          ? engine.score(part.scored, part.topLogprobs, onEvent, part.priority)
-          : engine.submit(part.request, part.prompt ?? undefined, onEvent, part.tokens === "paced");
-    } catch (error) {
-      this.#requests.delete(rid);
-      throw error;
-    }
-  }
-
-  #abort(rid: number, why: string): void {
-    const running = this.#requests.get(rid);
-    if (!running) return;
-    this.#requests.delete(rid);
-    running.muted = true;
-    if (this.#engine && !this.#crashed) this.#engine.abort(running.id, why);
-  }
-
-  /** The result with the piece of every token in it. */
-  #withPieces(engine: WasmEngine, part: WirePart, value: unknown): unknown {
-    if (part.kind === "score") {
-      const score = value as WireScore;
-      const top = score.top?.map((list) => list.map((t) => ({ ...t, piece: this.#piece(engine, t.token) })));
-      return { ...score, top, pieces: Array.from(part.scored, (token) => this.#piece(engine, token)) };
-    }
-    const result = value as WireResult;
-    for (const choice of result.choices) choice.logprobs = choice.logprobs?.map((t) => this.#withPiece(engine, t)) ?? [];
-    return result;
-  }
-
-  #withPiece(engine: WasmEngine, event: WireToken): WireToken {
-    const top = event.top?.map((t) => ({ ...t, piece: this.#piece(engine, t.token) })) ?? [];
-    return { ...event, piece: this.#piece(engine, event.token), top };
-  }
-
-  #piece(engine: WasmEngine, token: number): Piece {
-    let piece = this.#pieces.get(token);
-    if (!piece) {
-      const [found] = JSON.parse(engine.pieces(Uint32Array.of(token))) as (Piece | null)[];
-      piece = found ?? { bytes: [], control: false };
-      this.#pieces.set(token, piece);
-    }
-    return piece;
-  }
-
-  #dispose(): null {
+  async #dispose(): Promise<null> {
     this.#loading.abort();
+    await this.#opening;
+    this.#quiet?.();
     const engine = this.#engine;
     this.#engine = null;
-    if (engine && !this.#crashed) engine.dispose();
+    engine?.dispose();
     return null;
   }
 
@@ -266,5 +284,22 @@ class Host {
 
   #post(message: ToClient): void {
     this.#port.postMessage(message);
+  }
+}
+
+/** What wasm threw, as an error with its code. */
+function asError(thrown: unknown): unknown {
+  if (thrown instanceof Error) return thrown;
+  return fromWire(toWire(thrown));
+}
+
+/** A model's header, read by the engine's own reader. */
+async function readHeader(source: ByteSource): Promise<Survey> {
+  await startWasm(null, new AbortController().signal);
+  const bytes = new Watched(source);
+  try {
+    return JSON.parse(await surveyHeader(bytes)) as Survey;
+  } catch (thrown) {
+    throw bytes.failure?.error ?? asError(thrown);
   }
 }

@@ -1,54 +1,86 @@
 /** What the page keeps of every running request, so that another engine can take it over where the last one stopped. */
+import type { TakenPart, WirePart } from "./protocol.js";
 import type { TokenEvent } from "./types.js";
 
 /** A token as it came, without its text: that follows from the tokens. */
 type KeptToken = Pick<TokenEvent, "token" | "logprob" | "top">;
 
-/** The wire form of what is kept: `Progress` of src/engine/resume.rs. Times are milliseconds since the submission. */
-export interface WireProgress {
+/** Seeds are below this: what a JavaScript number holds exactly (src/sampling). */
+const SEED_BITS = 53;
+
+/** One running part. Times are milliseconds. */
+interface Ledger {
+  part: WirePart & { rid: number };
   seed: number;
-  elapsed_ms: number;
-  first_run_ms?: number;
-  first_token_ms?: number;
-  choices: KeptToken[][];
-}
-
-/** Seeds are drawn by the page: a request keeps its draws wherever it runs. Below 2^53, as in src/sampling. */
-export function randomSeed(): number {
-  const [high = 0, low = 0] = crypto.getRandomValues(new Uint32Array(2));
-  return (high % 2 ** 21) * 2 ** 32 + low;
-}
-
-/** One request, from its submission to its end. */
-export class Ledger {
-  readonly #seed: number;
-  readonly #submitted: number;
-  readonly #choices: KeptToken[][] = [];
-  #firstToken: number | undefined;
-  /** The prompt as the first engine made it into tokens: a template that writes the time gives no other one later. */
+  submitted: number;
+  firstToken: number | null;
+  /** As the first engine made it into tokens: a template that writes the time would give others later. */
   prompt: Uint32Array | null;
+  choices: KeptToken[][];
+  accepted: boolean;
+}
 
-  constructor(seed: number, prompt: Uint32Array | null, now: number) {
-    this.#seed = seed;
-    this.#submitted = now;
-    this.prompt = prompt;
+/** The running parts of one engine, by their ids. */
+export class Ledgers {
+  readonly #all = new Map<number, Ledger>();
+
+  /** The part with a seed in it: the page draws it, so that the request keeps its draws wherever it runs. */
+  seed(part: WirePart & { rid: number }): WirePart & { rid: number } {
+    if (part.kind !== "generate") return part;
+    const request = JSON.parse(part.request) as { seed?: unknown };
+    if (request.seed !== undefined && request.seed !== null) return part;
+    return { ...part, request: JSON.stringify({ ...request, seed: randomSeed() }) };
   }
 
-  /** Notes a token that was given to the caller. */
-  token({ choice, token, logprob, top }: TokenEvent, now: number): void {
-    this.#firstToken ??= now - this.#submitted;
+  /** A part that `seed` gave is on its way to the engine. */
+  begin(part: WirePart & { rid: number }, now: number): void {
+    const seed = part.kind === "generate" ? ((JSON.parse(part.request) as { seed?: unknown }).seed as number) : 0;
+    const prompt = part.kind === "generate" ? part.prompt : null;
+    this.#all.set(part.rid, { part, seed, submitted: now, firstToken: null, prompt, choices: [], accepted: false });
+  }
+
+  /** The engine has taken it: after a loss it is taken over, not submitted anew. */
+  accept(rid: number): void {
+    const ledger = this.#all.get(rid);
+    if (ledger) ledger.accepted = true;
+  }
+
+  prompt(rid: number, tokens: Uint32Array): void {
+    const ledger = this.#all.get(rid);
+    if (ledger) ledger.prompt = tokens;
+  }
+
+  /** Notes a token that is given to the caller. */
+  token(rid: number, { choice, token, logprob, top }: TokenEvent, now: number): void {
+    const ledger = this.#all.get(rid);
+    if (!ledger) return;
+    ledger.firstToken ??= now;
     // Choices come in any order; one without a token yet is an empty list.
-    while (this.#choices.length <= choice) this.#choices.push([]);
-    this.#choices[choice]?.push({ token, ...(logprob === undefined ? {} : { logprob }), ...(top ? { top } : {}) });
+    while (ledger.choices.length <= choice) ledger.choices.push([]);
+    ledger.choices[choice]?.push({ token, ...(logprob === undefined ? {} : { logprob }), ...(top ? { top } : {}) });
   }
 
-  /** What the next engine must know. */
-  progress(now: number): WireProgress {
-    return {
-      seed: this.#seed,
-      elapsed_ms: now - this.#submitted,
-      ...(this.#firstToken === undefined ? {} : { first_run_ms: 0, first_token_ms: this.#firstToken }),
-      choices: this.#choices,
-    };
+  end(rid: number): void {
+    this.#all.delete(rid);
   }
+
+  /** What the next engine is to take over, in the order of submission. */
+  taken(now: number): TakenPart[] {
+    const accepted = [...this.#all.values()].filter((ledger) => ledger.accepted);
+    return accepted.map((ledger) => {
+      const { part, prompt } = ledger;
+      return { ...part, taken: prompt ? { prompt, progress: progress(ledger, now) } : null };
+    });
+  }
+}
+
+/** `Progress` of src/engine/resume.rs, as JSON. */
+function progress({ seed, submitted, firstToken, choices }: Ledger, now: number): string {
+  const first = firstToken === null ? {} : { first_run_ms: 0, first_token_ms: firstToken - submitted };
+  return JSON.stringify({ seed, elapsed_ms: now - submitted, ...first, choices });
+}
+
+function randomSeed(): number {
+  const [high = 0, low = 0] = crypto.getRandomValues(new Uint32Array(2));
+  return (high % 2 ** (SEED_BITS - 32)) * 2 ** 32 + low;
 }

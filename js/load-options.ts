@@ -1,7 +1,7 @@
 /** Checks what Engine.load was given and splits it: what stays in the page, and what goes to the engine. */
 import * as check from "./check.js";
 import { loadUnsupported } from "./errors.js";
-import type { WireLoadOptions, WireSource } from "./protocol.js";
+import type { WireFile, WireLoadOptions, WireSource } from "./protocol.js";
 import type { LoadOptions, ModelSource } from "./types.js";
 
 const FIELDS = [
@@ -34,6 +34,8 @@ export interface CheckedLoad {
   /** A URL is absolute. */
   wasm: string | Response | WebAssembly.Module | null;
   persist: boolean;
+  cache: "opfs" | "none";
+  integrity: string[] | null;
   onProgress: LoadOptions["onProgress"];
   onWarning: LoadOptions["onWarning"];
   signal: AbortSignal | undefined;
@@ -62,6 +64,8 @@ export function checkLoadOptions(value: unknown): CheckedLoad {
     worker: checkWorker(options.worker),
     wasm: checkWasm(options.wasm),
     persist: !check.absent(options.persist) && check.boolean("load", "persist", options.persist),
+    cache: check.absent(options.cache) ? "opfs" : check.oneOf("load", "cache", options.cache, ["opfs", "none"]),
+    integrity: checkIntegrity(options.integrity),
     onProgress: options.onProgress ?? undefined,
     onWarning: options.onWarning ?? undefined,
     signal: check.absent(options.signal) ? undefined : check.signal("load", "signal", options.signal),
@@ -71,12 +75,6 @@ export function checkLoadOptions(value: unknown): CheckedLoad {
 function refuseUnsupported(options: LoadOptions): void {
   if (!check.absent(options.precision) && check.oneOf("load", "precision", options.precision, ["exact", "fast"]) === "fast") {
     throw loadUnsupported("precision \"fast\"", "this version computes exactly only");
-  }
-  if (!check.absent(options.cache) && check.oneOf("load", "cache", options.cache, ["opfs", "none"]) === "opfs") {
-    throw loadUnsupported("cache \"opfs\"", "this version does not keep weights between visits");
-  }
-  if (!check.absent(options.integrity)) {
-    throw loadUnsupported("integrity", "this version does not verify checksums");
   }
   if (!check.absent(options.threads) && check.integer("load", "threads", options.threads, 1, 1024) > 1) {
     throw loadUnsupported("threads above 1", "this version's CPU backend has one thread");
@@ -111,7 +109,7 @@ function checkWorker(value: unknown): boolean | Worker {
 
 function checkWasm(value: unknown): CheckedLoad["wasm"] {
   if (check.absent(value)) return null;
-  if (typeof value === "string" || value instanceof URL) return absolute("wasm", value);
+  if (typeof value === "string" || value instanceof URL) return absolute(value, "wasm");
   if (value instanceof WebAssembly.Module) return value;
   if (typeof Response === "function" && value instanceof Response) return value;
   throw check.invalid("load", "wasm", "a URL, a Response or a WebAssembly.Module", value);
@@ -126,26 +124,44 @@ export function baseUrl(): string | undefined {
 /** A model source as it crosses the port. */
 export function checkSource(value: ModelSource, headers: unknown): WireSource {
   const source = value as unknown;
-  if (Array.isArray(source)) {
-    const parts = source as unknown[];
-    if (parts.length === 1) return checkSource(parts[0] as ModelSource, headers);
-    if (parts.length === 0) throw check.invalid("load", "model", "one file at least", "an empty array");
-    throw loadUnsupported("a split model", "give the file as one part");
+  if (typeof source === "object" && source !== null && "stored" in source && !(source instanceof Blob)) {
+    check.knownFields("load", "a stored model", source, ["stored"]);
+    if (!check.absent(headers)) throw check.invalid("load", "headers", "absent when the model is stored", headers);
+    return { stored: check.string("load", "model.stored", source.stored) };
   }
-  if (source instanceof Blob) {
-    if (!check.absent(headers)) throw check.invalid("load", "headers", "absent when the model is a Blob", headers);
-    return { blob: source };
+  const parts = Array.isArray(source) ? (source as unknown[]) : [source];
+  if (parts.length === 0) throw check.invalid("load", "model", "one file at least", "an empty array");
+  const files = parts.map((part, index) => checkFile(part, parts.length > 1 ? `model[${String(index)}]` : "model"));
+  if (!check.absent(headers) && files.every((file) => "blob" in file)) {
+    throw check.invalid("load", "headers", "absent when the model is a Blob", headers);
   }
-  if (typeof source === "string" || source instanceof URL) return { url: absolute("model", source), headers: checkHeaders(headers) };
-  if (typeof source === "object" && source !== null && "stored" in source) {
-    throw loadUnsupported("a stored model", "this version does not keep models");
-  }
-  throw check.invalid("load", "model", "a URL, a Blob or a File", source);
+  return { files, headers: checkHeaders(headers) };
 }
 
-function absolute(field: string, url: string | URL): string {
+function checkFile(value: unknown, field: string): WireFile {
+  if (value instanceof Blob) return { blob: value };
+  if (typeof value === "string" || value instanceof URL) return { url: absolute(value, field) };
+  throw check.invalid("load", field, "a URL, a Blob or a File", value);
+}
+
+/** The sha256 of each file, in lower case. */
+export function checkIntegrity(value: unknown): string[] | null {
+  if (check.absent(value)) return null;
+  const list = Array.isArray(value) ? (value as unknown[]) : [value];
+  return list.map((entry, index) => {
+    const field = Array.isArray(value) ? `integrity[${String(index)}]` : "integrity";
+    const hex = check.string("load", field, entry).toLowerCase();
+    if (!/^[0-9a-f]{64}$/.test(hex)) throw check.invalid("load", field, "a sha256 of 64 hex digits", entry);
+    return hex;
+  });
+}
+
+/** Without a fragment, which names no other bytes. */
+function absolute(url: string | URL, field: string): string {
   try {
-    return new URL(url, baseUrl()).href;
+    const parsed = new URL(url, baseUrl());
+    parsed.hash = "";
+    return parsed.href;
   } catch {
     throw check.invalid("load", field, "a valid URL", String(url));
   }

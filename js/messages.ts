@@ -27,8 +27,8 @@ const TO_CLIENT: Checks<ToClient> = {
   failed: (message) => hasRid(message) && hasError(message),
   progress: hasValue,
   warning: hasValue,
-  devicelost: hasValue,
-  recovered: hasValue,
+  prompt: (message) => hasRid(message) && message["tokens"] instanceof Uint32Array,
+  lost: hasError,
   crashed: hasError,
 };
 

@@ -1,29 +1,109 @@
-/** Stored models. This version keeps none: every call is refused with `load.unsupported`. */
-import { loadUnsupported } from "./errors.js";
-import type { LoadOptions, ModelSource, StoredModel } from "./types.js";
+/** Stored models: the page's side of the registry. Downloads and headers are read in a Worker; lists and removals here. */
+import * as check from "./check.js";
+import type { EngineMessage } from "./client.js";
+import { Client } from "./client.js";
+import { FiresideError } from "./errors.js";
+import { checkIntegrity, checkSource } from "./load-options.js";
+import { Library } from "./storage/library.js";
+import { running } from "./storage/locks.js";
+import type { LoadOptions, LoadProgress, ModelSource, StoredModel } from "./types.js";
+
+export type PullOptions = Pick<LoadOptions, "integrity" | "headers" | "onProgress" | "signal"> & { id?: string };
+export type InspectedModel = StoredModel & {
+  metadata: Record<string, unknown>;
+  tensors: { name: string; type: string; shape: number[] }[];
+};
 
 /** The contract's registry of stored models. */
 export interface Models {
-  pull(
-    source: ModelSource,
-    options?: Pick<LoadOptions, "integrity" | "headers" | "onProgress" | "signal"> & { id?: string },
-  ): Promise<StoredModel>;
+  /** Downloads into storage without running; resumes a part file. */
+  pull(source: ModelSource, options?: PullOptions): Promise<StoredModel>;
+  /** Everything stored, unfinished downloads too. */
   list(): Promise<StoredModel[]>;
-  inspect(
-    id: string,
-  ): Promise<StoredModel & { metadata: Record<string, unknown>; tensors: { name: string; type: string; shape: number[] }[] }>;
+  inspect(id: string): Promise<InspectedModel>;
+  /** Removes a model, or an unfinished download. */
   remove(id: string): Promise<void>;
+  /** Which engines hold a model now, across tabs. */
   running(): Promise<{ id: string; tab: string; since: number }[]>;
 }
 
-function refused(name: string): () => Promise<never> {
-  return () => Promise.reject(loadUnsupported(`models.${name}`, "this version does not keep models"));
+const PULL_FIELDS = ["integrity", "headers", "onProgress", "signal", "id"] as const;
+
+/** Does one thing in a Worker of its own (in this thread where none can be made), and ends it. */
+export async function inWorker<T>(onMessage: (message: EngineMessage) => void, work: (client: Client) => Promise<T>): Promise<T> {
+  const client = Client.connect(typeof Worker === "function", onMessage);
+  try {
+    return await work(client);
+  } finally {
+    void client.dispose(new FiresideError("engine.disposed", "The work is done or was given up."));
+  }
+}
+
+async function pull(source: ModelSource, options: PullOptions = {}): Promise<StoredModel> {
+  const given = check.record("load", "options", options ?? {}) as PullOptions;
+  check.knownFields("load", "models.pull", given, PULL_FIELDS);
+  const { onProgress } = given;
+  if (!check.absent(onProgress)) check.callback("load", "onProgress", onProgress);
+  const signal = check.absent(given.signal) ? undefined : check.signal("load", "signal", given.signal);
+  const args = {
+    source: checkSource(source, given.headers),
+    integrity: checkIntegrity(given.integrity),
+    id: check.absent(given.id) ? null : checkId(given.id),
+  };
+  signal?.throwIfAborted();
+  const told = new Told(onProgress ?? undefined, signal);
+  return inWorker(
+    (message) => {
+      if (message.t === "progress") told.tell(message.value);
+    },
+    (client) => client.cancellable("pull", args, signal),
+  );
+}
+
+async function inspect(id: string): Promise<InspectedModel> {
+  const source = { stored: checkId(id) };
+  const { survey, stored } = await inWorker(
+    () => undefined,
+    (client) => client.call("survey", { source }),
+  );
+  if (!stored) throw new FiresideError("storage.failed", `The model ${id} could not be read.`, { id });
+  return { ...stored, metadata: survey.metadata, tensors: survey.tensors };
+}
+
+function checkId(id: unknown): string {
+  const text = check.string("load", "id", id);
+  if (text === "") throw check.invalid("load", "id", "a name", text);
+  return text;
+}
+
+/** Progress that never goes back, told to a callback whose faults are its own. */
+class Told {
+  readonly #onProgress: ((progress: LoadProgress) => void) | undefined;
+  readonly #signal: AbortSignal | undefined;
+  readonly #loaded = new Map<string, number>();
+
+  constructor(onProgress: ((progress: LoadProgress) => void) | undefined, signal: AbortSignal | undefined) {
+    this.#onProgress = onProgress;
+    this.#signal = signal;
+  }
+
+  tell(progress: LoadProgress): void {
+    if (this.#signal?.aborted || progress.loaded < (this.#loaded.get(progress.phase) ?? 0)) return;
+    this.#loaded.set(progress.phase, progress.loaded);
+    try {
+      this.#onProgress?.(progress);
+    } catch (error) {
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
+  }
 }
 
 export const models: Models = {
-  pull: refused("pull"),
-  list: refused("list"),
-  inspect: refused("inspect"),
-  remove: refused("remove"),
-  running: refused("running"),
+  pull,
+  inspect,
+  list: async () => (await Library.open()).list(),
+  remove: async (id) => (await Library.open()).remove(checkId(id)),
+  running,
 };

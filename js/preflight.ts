@@ -1,5 +1,8 @@
-/** What this browser can do, asked without loading anything. */
-import { loadUnsupported } from "./errors.js";
+/** What this browser can do, and whether a model would fit, asked without loading anything. */
+import { fromWire } from "./errors.js";
+import { checkSource } from "./load-options.js";
+import { inWorker } from "./models.js";
+import type { Survey } from "./protocol.js";
 import type { ModelSource, Preflight } from "./types.js";
 
 /** The parts of WebGPU that are asked here; the DOM library of TypeScript has no WebGPU types. */
@@ -23,17 +26,49 @@ const SPLAT_ZERO = [0x41, 0x00, 0xfd, 0x0f];
 const SIMD = simdModule(...SPLAT_ZERO, 0xfd, 0x62);
 const RELAXED_SIMD = simdModule(...SPLAT_ZERO, ...SPLAT_ZERO, 0xfd, 0x80, 0x02);
 
-/** Asks the browser. Whether a certain model fits is refused with `load.unsupported` in this version. */
+/** Tokens of cache without which a model is of no use. */
+const LEAST_TOKENS = 16;
+
+/** Asks the browser, and of the model its header only. A file that is no model, or one that is not run, is an error. */
 export async function preflight(model?: ModelSource): Promise<Preflight> {
-  if (model !== undefined) throw loadUnsupported("preflight of a model", "this version answers for the browser only");
-  return {
-    webgpu: await webgpu(),
+  const source = model === undefined || model === null ? null : checkSource(model, undefined);
+  const gpu = await webgpu();
+  const report: Preflight = {
+    webgpu: gpu,
     cpu: {
       simd: WebAssembly.validate(SIMD),
       relaxedSimd: WebAssembly.validate(RELAXED_SIMD),
       threads: globalThis.crossOriginIsolated && typeof SharedArrayBuffer === "function",
     },
     storage: await storage(),
+  };
+  if (!source) return report;
+  const { survey } = await inWorker(
+    () => undefined,
+    (client) => client.cancellable("survey", { source }, undefined),
+  );
+  if (survey.refused) throw fromWire(survey.refused);
+  return { ...report, fits: fits(survey, gpu) };
+}
+
+/** What the header says against what the browser says. */
+function fits({ needs, weightBytes }: Survey, gpu: Preflight["webgpu"]): NonNullable<Preflight["fits"]> {
+  const { kvBytesPerToken = 0, rowBytes = 0, wasmTokens = 0, contextLength = 0 } = needs ?? {};
+  const reasons: string[] = [];
+  const cpu = wasmTokens >= Math.min(LEAST_TOKENS, contextLength) ? "yes" : "no";
+  if (cpu === "no") reasons.push(`the CPU backend has 4 GiB of memory, the weights alone take ${String(weightBytes)} bytes`);
+  else if (wasmTokens < contextLength) reasons.push(`on the CPU backend ${String(wasmTokens)} tokens of context fit`);
+  const binding = gpu.limits?.["maxStorageBufferBindingSize"] ?? 0;
+  // Matrices are parted by rows and the cache by layers and blocks: what cannot be parted must be bindable.
+  const bindable = rowBytes <= binding && LEAST_TOKENS * kvBytesPerToken <= binding;
+  if (!gpu.available) reasons.push(`WebGPU: ${gpu.reason ?? "not available"}`);
+  else if (!bindable) reasons.push(`WebGPU binds ${String(binding)} bytes at most, a row takes ${String(rowBytes)}`);
+  return {
+    webgpu: gpu.available && bindable ? "unknown" : "no",
+    cpu,
+    weightBytes,
+    kvBytesPerToken,
+    ...(reasons.length > 0 ? { reason: reasons.join("; ") } : {}),
   };
 }
 

@@ -1,6 +1,6 @@
 /** What crosses the port between the page's client and the engine's host. Plain data only: callbacks and signals stay in the page. */
 import type { WireError } from "./errors.js";
-import type { EngineInfo, EngineStats, GenerateResult, LoadProgress, StepTrace, TokenEvent, Warning } from "./types.js";
+import type { EngineInfo, EngineStats, GenerateResult, LoadProgress, StepTrace, StoredModel, TokenEvent, Warning } from "./types.js";
 
 /** The message that hands a Worker one end of a channel. Anything else a Worker receives is not ours. */
 export interface Connect {
@@ -20,8 +20,36 @@ export interface WireLoadOptions {
   modelId?: string;
 }
 
-/** The bytes to load: an absolute URL with its headers, or a Blob. */
-export type WireSource = { url: string; headers: Record<string, string> } | { blob: Blob };
+/** One file: its absolute URL, or a Blob. */
+export type WireFile = { url: string } | { blob: Blob };
+
+/** The bytes to load: the files of a model with headers for requests, or the id of a stored one. */
+export type WireSource = { files: WireFile[]; headers: Record<string, string> } | { stored: string };
+
+/** What of loading concerns where the bytes come from and stay. */
+export interface WireKeep {
+  cache: "opfs" | "none";
+  /** sha256 of each file, in lower-case hex. */
+  integrity: string[] | null;
+  /** The page that loads, for `models.running`. */
+  tab: string;
+}
+
+/** What a model's header tells (src/model/survey.rs). */
+export interface Survey {
+  metadata: Record<string, unknown>;
+  tensors: { name: string; type: string; shape: number[] }[];
+  weightBytes: number;
+  needs: {
+    weightBytes: number;
+    kvBytesPerToken: number;
+    scratchBytes: number;
+    rowBytes: number;
+    contextLength: number;
+    wasmTokens: number;
+  } | null;
+  refused: WireError | null;
+}
 
 /** A token as the vocabulary has it. Control tokens add nothing to a text. */
 export interface Piece {
@@ -41,6 +69,9 @@ export type WirePart =
     }
   | { kind: "score"; scored: Uint32Array; topLogprobs: number; priority: number; pieces: boolean };
 
+/** A part that another engine ran before: how far it came, or null where it begins anew. */
+export type TakenPart = WirePart & { rid: number; taken: { prompt: Uint32Array; progress: string } | null };
+
 /** Token events and results as they cross the port. */
 export type WireToken = Omit<TokenEvent, "top"> & {
   piece?: Piece;
@@ -59,14 +90,20 @@ export interface WireScore {
 /** Calls, each answered once. */
 export interface Calls {
   load: {
-    args: { source: WireSource; options: WireLoadOptions; wasm: string | WebAssembly.Module | null };
+    args: { source: WireSource; options: WireLoadOptions; keep: WireKeep; wasm: string | WebAssembly.Module | null };
     result: EngineInfo;
   };
+  /** Downloads into storage without running. */
+  pull: { args: { source: WireSource; integrity: string[] | null; id: string | null }; result: StoredModel };
+  /** Reads a header, of a stored model or with as few bytes as the server gives. */
+  survey: { args: { source: WireSource }; result: { survey: Survey; stored: StoredModel | null } };
   info: { args: null; result: EngineInfo };
   stats: { args: null; result: EngineStats };
   trace: { args: { last: number }; result: StepTrace[] };
   /** All parts are queued, or none. */
   submit: { args: { parts: (WirePart & { rid: number })[] }; result: null };
+  /** Takes over parts of an engine that is gone; one that cannot be ends by itself. */
+  resume: { args: { parts: TakenPart[] }; result: null };
   tokenize: { args: { text: string; addSpecial: boolean; parseSpecial: boolean }; result: Uint32Array };
   detokenize: { args: { tokens: Uint32Array; special: boolean }; result: string };
   renderChat: { args: { messages: string; options: string }; result: string };
@@ -81,16 +118,16 @@ export type ToHost =
   | { t: "read"; rid: number; count: number }
   | { t: "cancelLoad" };
 
-/** Host to client. `hello` comes first: the Worker runs our script. */
+/** Host to client. `hello` comes first: the Worker runs our script. After `lost` (the device) or `crashed` (the instance) nothing follows. */
 export type ToClient =
   | { t: "hello" }
   | { t: "result"; id: number; value: unknown }
   | { t: "error"; id: number; error: WireError }
+  | { t: "prompt"; rid: number; tokens: Uint32Array }
   | { t: "token"; rid: number; value: unknown }
   | { t: "done"; rid: number; value: unknown }
   | { t: "failed"; rid: number; error: WireError }
   | { t: "progress"; value: LoadProgress }
   | { t: "warning"; value: Warning }
-  | { t: "devicelost"; value: { reason: string; message: string } }
-  | { t: "recovered"; value: { backend: "webgpu" | "cpu"; resumed: number } }
+  | { t: "lost"; error: WireError }
   | { t: "crashed"; error: WireError };

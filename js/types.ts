@@ -1,6 +1,9 @@
 /** The public types: what callers give and get. Shapes follow the API contract in tests/contract; behaviour lives elsewhere. */
 
-/** One GGUF file: its URL, or a Blob or File. Split files and stored models are refused with `load.unsupported` in this version. */
+/**
+ * One GGUF file (URL, Blob or File), the parts of a split GGUF, or a model already pulled into storage by its id. The URL of one
+ * part named as gguf-split names them stands for all parts. A stored copy of the same URL is used without network.
+ */
 export type ModelSource = string | URL | Blob | readonly (string | URL | Blob)[] | { stored: string };
 
 /** How to load a model. Unknown fields are refused with `load.unsupported`, never ignored. */
@@ -23,11 +26,11 @@ export interface LoadOptions {
   prefillChunk?: number;
   /** Share KV blocks of equal prefixes between requests. */
   prefixCache?: boolean;
-  /** Only "none" in this version: weights are not kept between visits. */
+  /** Where downloaded weights are kept (default "opfs"; falls back with a warning event). "none" neither keeps nor looks for a stored copy. */
   cache?: "opfs" | "none";
   /** Ask the browser to keep this origin's storage (`navigator.storage.persist()`, which may ask the person); a warning where it does not. */
   persist?: boolean;
-  /** Refused in this version. */
+  /** sha256 of each file, hex; a mismatch is refused and nothing of it is kept. */
   integrity?: string | string[];
   /** Extra request headers when the model is a URL. */
   headers?: Record<string, string>;
@@ -290,10 +293,13 @@ export interface Preflight {
 
 export interface StoredModel {
   id: string;
+  /** Of an unfinished download: what has arrived. */
   bytes: number;
   complete: boolean;
   sha256: string | null;
   source: string;
   addedAt: number;
   lastUsedAt: number;
+  /** Each file; absent while incomplete. Of a model in several files `sha256` is null and these have it. */
+  files?: { source: string; bytes: number; sha256: string }[];
 }

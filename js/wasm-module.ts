@@ -1,6 +1,6 @@
 /** The wasm module: compiled from what the caller names, checked to be ours, started once a thread. Every way it can be wrong is `load.wasm`. */
 import { FiresideError } from "./errors.js";
-import init from "./wasm/fireside.js";
+import init, { __wbg_reset_state as resetState } from "./wasm/fireside.js";
 
 /** What the glue cannot do without; a module that lacks one was built for something else. */
 const OUR_EXPORTS = ["memory", "wasmengine_load"];
@@ -43,6 +43,17 @@ export async function startWasm(wasm: string | WebAssembly.Module | null, signal
     if (!isWrongModule(cause)) throw cause;
     const hint = module ? "" : " If a bundler moves the package's files, say where its wasm is by the `wasm` option.";
     throw wrong(`The wasm module could not be started: ${reason(cause)}.${hint}`, {}, cause);
+  }
+}
+
+/** After a trap or the loss of the device: a fresh instance of the same module, with memory of its own. */
+export function renewWasm(): void {
+  try {
+    resetState();
+  } catch (cause) {
+    // Pages may not instantiate large modules at once; Workers may.
+    const message = "The engine crashed earlier in this thread, and a new one cannot be started in it: reload the page, or run in a Worker.";
+    throw new FiresideError("engine.crashed", message, {}, { cause });
   }
 }
 

@@ -3,8 +3,13 @@
 /** Random access to a model file. */
 export interface ByteSource {
   readonly len: number;
+  /** Lengths of the files that lie one after another in it; absent: one file. */
+  readonly files?: number[];
   read(offset: number, length: number): Promise<Uint8Array>;
 }
+
+/** What a model's header tells, as JSON; reads nothing else of the source. */
+export function survey(source: ByteSource): Promise<string>;
 
 /** One loaded model. Strings are JSON; thrown values carry `{ code, message, details }`. */
 export class WasmEngine {
@@ -17,6 +22,14 @@ export class WasmEngine {
   read(id: number, count: number): void;
   score(tokens: Uint32Array, topLogprobs: number, onEvent: (kind: string, json: string) => void, priority: number): number;
   pieces(tokens: Uint32Array): string;
+  resume(
+    request: string,
+    prompt: Uint32Array,
+    progress: string,
+    onEvent: (kind: string, json: string) => void,
+    paced: boolean,
+  ): number;
+  prompt(id: number): Uint32Array | undefined;
   abort(id: number, why: string): void;
   /** The engine loop; resolves once the engine is disposed. */
   run(): Promise<void>;
@@ -26,6 +39,9 @@ export class WasmEngine {
   dispose(): void;
   free(): void;
 }
+
+/** Replaces the instance by a fresh one of the same module; what the old one made is of no more use, and says so when called. */
+export function __wbg_reset_state(): void;
 
 /** Instantiates the module once a thread; later calls return the same instance. */
 export default function init(options?: {

@@ -43,13 +43,15 @@ async function buildWasm() {
   const out = path.join(PKG, "wasm");
   fs.rmSync(out, { recursive: true, force: true });
   const args = [module, "--target", "web", "--out-dir", out, "--out-name", "fireside"];
-  await run("wasm-bindgen", [...args, "--remove-name-section", "--remove-producers-section"]);
+  // A Worker outlives a lost device or a trap: its next engine needs a fresh instance.
+  await run("wasm-bindgen", [...args, "--remove-name-section", "--remove-producers-section", "--experimental-reset-state-function"]);
 }
 
 async function buildJs() {
   console.error("build: tsc");
-  for (const file of fs.readdirSync(PKG)) {
-    if (/\.(js|d\.ts)$/.test(file)) fs.rmSync(path.join(PKG, file));
+  for (const file of fs.readdirSync(PKG, { recursive: true })) {
+    // The wasm half is its own; files that no source stands behind any more must not be packed.
+    if (/\.(js|d\.ts)$/.test(file) && !file.startsWith("wasm")) fs.rmSync(path.join(PKG, file));
   }
   await run(process.execPath, [path.join(ROOT, "node_modules/typescript/bin/tsc"), "-p", "tsconfig.json"]);
 }

@@ -91,13 +91,16 @@ function answer(request, response, mounts, { isolate, ranges, headers }) {
   stream.pipe(response);
 }
 
-/** Starts the server; `log` lists [method, url, status] of what was asked. `headers` go with every answer; `defaults: false` serves the mounts alone. */
-export function serve({ mounts = {}, port = 0, isolate = true, ranges = true, headers = {}, defaults = true } = {}) {
+/**
+ * Starts the server; `log` lists [method, url, status] of what was asked. `headers` go with every answer; `defaults: false` serves the
+ * mounts alone; `handle` may answer a request itself, by returning true.
+ */
+export function serve({ mounts = {}, port = 0, isolate = true, ranges = true, headers = {}, defaults = true, handle = () => false } = {}) {
   const all = defaults ? { ...DEFAULT_MOUNTS, ...mounts } : mounts;
   const log = [];
   const server = http.createServer((request, response) => {
     response.on("finish", () => log.push([request.method, request.url, response.statusCode]));
-    answer(request, response, all, { isolate, ranges, headers });
+    if (!handle(request, response)) answer(request, response, all, { isolate, ranges, headers });
   });
   return new Promise((resolvePromise, reject) => {
     server.on("error", reject);

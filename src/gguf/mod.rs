@@ -5,6 +5,7 @@
 //! metadata (missing or absurd sizes) is the model's to judge.
 mod cursor;
 mod metadata;
+mod split;
 mod tensor;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::backend::{Allocations, Backend, Floats, Words};
-use crate::gguf::{GgmlType, Gguf, ParseStep, TensorInfo};
+use crate::gguf::{GgmlType, Gguf, TensorInfo};
+pub use crate::model::header::read_header;
 use crate::model::linear::{Linear, Part};
 use crate::model::source::ByteSource;
 use crate::model::spec::ModelSpec;
@@ -16,35 +17,9 @@ use crate::{Error, Result};
 
 /// Most bytes of the file in memory at once while weights load (the design allows 64 MiB; packing doubles it briefly).
 pub const STAGING_BYTES: usize = 16 << 20;
-/// First read of a header.
-const FIRST_READ: u64 = 1 << 20;
 
 /// Told after every piece: bytes of tensor data so far, and in all.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
-
-/// Reads and parses the header, reading more as it asks for more.
-///
-/// # Errors
-/// Those of the source and of [`Gguf::parse`].
-pub async fn read_header(source: &impl ByteSource) -> Result<Gguf> {
-    let total = source.len();
-    let mut prefix = Vec::new();
-    let mut want = FIRST_READ.min(total);
-    loop {
-        let have = prefix.len() as u64;
-        let more = usize::try_from(want - have).map_err(|_| header_too_large(want))?;
-        prefix.extend(source.read(have, more).await?);
-        match Gguf::parse(&prefix, total)? {
-            ParseStep::Done(gguf) => return Ok(gguf),
-            // Doubling keeps the work linear in the header's length.
-            ParseStep::NeedMore { at_least } => want = at_least.max(want.saturating_mul(2)).min(total),
-        }
-    }
-}
-
-fn header_too_large(bytes: u64) -> Error {
-    Error::new("gguf.header_too_large", "the file's header does not fit in memory").with("bytes", bytes)
-}
 
 /// The error of an absent tensor.
 pub fn missing(name: &str) -> Error {
@@ -72,7 +47,18 @@ pub async fn plan(source: &impl ByteSource, gguf: &Gguf) -> Result<LoadPlan> {
         None => None,
     };
     let spec = ModelSpec::from_gguf(gguf, factors.as_deref())?;
-    let expected = expected_tensors(gguf, &spec);
+    check_tensors(gguf, &spec)?;
+    let weight_bytes = gguf.tensors.iter().map(|t| t.bytes).sum();
+    let parameters = gguf.tensors.iter().map(|t| t.shape.iter().map(|&n| n as u64).product::<u64>()).sum();
+    Ok(LoadPlan { spec, weight_bytes, parameters })
+}
+
+/// Whether a file has the tensors that its spec needs and no others.
+///
+/// # Errors
+/// As [`plan`].
+pub fn check_tensors(gguf: &Gguf, spec: &ModelSpec) -> Result<()> {
+    let expected = expected_tensors(gguf, spec);
     for (name, shape) in &expected {
         check(gguf.tensor(name).ok_or_else(|| missing(name))?, shape)?;
     }
@@ -85,9 +71,7 @@ pub async fn plan(source: &impl ByteSource, gguf: &Gguf) -> Result<LoadPlan> {
             .with("tensor", tensor.name.clone()));
         }
     }
-    let weight_bytes = gguf.tensors.iter().map(|t| t.bytes).sum();
-    let parameters = gguf.tensors.iter().map(|t| t.shape.iter().map(|&n| n as u64).product::<u64>()).sum();
-    Ok(LoadPlan { spec, weight_bytes, parameters })
+    Ok(())
 }
 
 fn check(tensor: &TensorInfo, shape: &[usize]) -> Result<()> {
@@ -325,7 +309,8 @@ impl<S: ByteSource> Loader<'_, S> {
         let mut row = slot.rows.start;
         while row < slot.rows.end {
             let rows = step.min(slot.rows.end - row);
-            let offset = tensor.offset + (row * file_row) as u64;
+            // 64 bits: one tensor may be larger than the 4 GiB that a size of this machine can say.
+            let offset = tensor.offset + row as u64 * file_row as u64;
             let bytes = self.source.read(offset, rows * file_row).await?;
             let words = pack::rows(self.backend.kind(), ty, k, &bytes)?;
             drop(bytes);
@@ -334,7 +319,7 @@ impl<S: ByteSource> Loader<'_, S> {
             let part = &mut self.parts[slot.part];
             part.words = part.words.take().map(|dst| call::place(dst, self.backend.words(words), problem));
             row += rows;
-            progress(done + (row * file_row) as u64, total);
+            progress(done + row as u64 * file_row as u64, total);
         }
         Ok(())
     }

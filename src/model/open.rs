@@ -12,6 +12,7 @@ use crate::model::executor::ModelExecutor;
 use crate::model::loader::{self, LoadPlan};
 use crate::model::settings::{BackendChoice, LoadSettings};
 use crate::model::source::ByteSource;
+use crate::model::survey;
 use crate::model::transformer::{Checkpoint, KvCache, Transformer, Weights};
 use crate::ops::matmul::Variant;
 use crate::ops::selftest::{self, Needs};
@@ -53,7 +54,8 @@ pub async fn open<C: Checkpoint, H: Host + 'static>(
     let mut warnings = Vec::new();
     let text = text_model(&gguf, &plan, &mut warnings)?;
     let (backend, variant) = choose(&gguf, &plan, settings, &mut warnings, on_phase).await?;
-    let config = settings.geometry(&plan.spec, &backend, fingerprint(&gguf, source.len()))?;
+    let kv_room = kv_room(&gguf, &plan, &backend, settings)?;
+    let config = settings.geometry(&plan.spec, &backend, kv_room, fingerprint(&gguf, source.len()))?;
 
     let placed = place(&backend, source, &gguf, &plan, &config, on_phase).await;
     if placed.is_err() {
@@ -102,6 +104,17 @@ async fn place(
     // Uploads allocate too.
     backend.settle(Allocations::default()).await?;
     Ok((weights, cache))
+}
+
+/// Bytes that the cache may take. Linear memory has a known end, which is checked before any weight is read; what a GPU has
+/// is known to nobody before it is asked for.
+fn kv_room(gguf: &Gguf, plan: &LoadPlan, backend: &Backend, settings: &LoadSettings) -> Result<u64> {
+    let used = linear_memory_bytes();
+    if used == 0 || backend.kind() != BackendKind::Cpu {
+        return Ok(u64::MAX);
+    }
+    let block_size = settings.kv_cache.block_size.unwrap_or(16) as u64;
+    survey::Needs::of(gguf, &plan.spec).wasm_room(used, block_size)
 }
 
 fn text_model(gguf: &Gguf, plan: &LoadPlan, warnings: &mut Vec<Warning>) -> Result<TextModel> {

@@ -11,7 +11,7 @@ const DEFAULT_KV_BYTES: u64 = 256 << 20;
 /// Linear memory is at most 4 GiB and holds weights too.
 const MAX_CPU_KV_BYTES: u64 = 2 << 30;
 /// Tokens of one step where arithmetic is slow: about two seconds of a small model on one core.
-const SLOW_TOKEN_BUDGET: usize = 128;
+pub const SLOW_TOKEN_BUDGET: usize = 128;
 /// The same on a GPU.
 const TOKEN_BUDGET: usize = 512;
 
@@ -82,11 +82,17 @@ impl LoadSettings {
         serde_json::from_str(json).map_err(|e| invalid("options", "LoadOptions", e.to_string()))
     }
 
-    /// The scheduler's sizes for a model on a device.
+    /// The scheduler's sizes for a model on a device whose memory has `kv_room` bytes left for the cache.
     ///
     /// # Errors
     /// `load.invalid`, `load.unsupported`, `memory.kv` when what was asked for does not fit.
-    pub fn geometry(&self, spec: &ModelSpec, backend: &Backend, fingerprint: u64) -> Result<SchedulerConfig> {
+    pub fn geometry(
+        &self,
+        spec: &ModelSpec,
+        backend: &Backend,
+        kv_room: u64,
+        fingerprint: u64,
+    ) -> Result<SchedulerConfig> {
         if let Some(dtype) = self.kv_cache.dtype.as_deref().filter(|&d| d != "f32") {
             return Err(Error::new(
                 "load.unsupported",
@@ -104,7 +110,7 @@ impl LoadSettings {
         if wanted > spec.context_length {
             return Err(invalid("contextLength", &format!("at most the model's {}", spec.context_length), wanted));
         }
-        let num_blocks = self.num_blocks(spec, backend, block_size, wanted, max_running)?;
+        let num_blocks = self.num_blocks(spec, backend, kv_room, (block_size, wanted), max_running)?;
         let slow = backend.kind() == BackendKind::Cpu || backend.is_software();
         let token_budget = if slow { SLOW_TOKEN_BUDGET } else { TOKEN_BUDGET };
         let defaults = SchedulerConfig::default();
@@ -128,13 +134,13 @@ impl LoadSettings {
         &self,
         spec: &ModelSpec,
         backend: &Backend,
-        block_size: usize,
-        context: usize,
+        kv_room: u64,
+        (block_size, context): (usize, usize),
         max_running: usize,
     ) -> Result<usize> {
         let block_bytes = spec.kv_bytes_per_token().saturating_mul(block_size as u64);
         let layer_bytes = (block_bytes / spec.num_layers.max(1) as u64).max(1);
-        let mut most = backend.max_binding_bytes() / layer_bytes;
+        let mut most = (backend.max_binding_bytes() / layer_bytes).min(kv_room / block_bytes.max(1));
         if backend.kind() == BackendKind::Cpu {
             most = most.min(MAX_CPU_KV_BYTES / block_bytes.max(1));
         }
@@ -158,7 +164,8 @@ impl LoadSettings {
             )
             .with("expected", most)
             .with("got", blocks)
-            .with("blockBytes", block_bytes));
+            .with("blockBytes", block_bytes)
+            .with("contextLength", most.saturating_mul(block_size as u64)));
         }
         usize::try_from(blocks).map_err(|_| invalid("kvCache.blocks", "a size of this machine", blocks))
     }

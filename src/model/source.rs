@@ -12,6 +12,11 @@ pub trait ByteSource {
         self.len() == 0
     }
 
+    /// Lengths of the files that lie one after another in this source: one, or the parts of a split model.
+    fn files(&self) -> Vec<u64> {
+        vec![self.len()]
+    }
+
     /// Reads exactly `len` bytes at `offset`.
     ///
     /// # Errors

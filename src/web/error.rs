@@ -42,7 +42,17 @@ pub fn from_source(thrown: &JsValue) -> Error {
 
 /// Codes that sources of the package may raise; `code` is static everywhere in the crate.
 fn known(code: &str) -> Option<&'static str> {
-    const CODES: &[&str] =
-        &["http.network", "http.status", "http.truncated", "source.short_read", "source.failed", "source.changed"];
+    const CODES: &[&str] = &[
+        "http.bad_range",
+        "http.network",
+        "http.not_a_model",
+        "http.stalled",
+        "http.status",
+        "http.truncated",
+        "source.changed",
+        "source.failed",
+        "source.short_read",
+        "storage.failed",
+    ];
     CODES.iter().find(|known| **known == code).copied()
 }

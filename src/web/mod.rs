@@ -36,6 +36,13 @@ pub fn start() {
     console_error_panic_hook::set_once();
 }
 
+/// What a model's header tells, as JSON (`model::survey::Survey`); reads nothing else of the source.
+#[wasm_bindgen]
+pub async fn survey(source: JsSource) -> Result<String, JsValue> {
+    let survey = crate::model::survey::survey(&WebSource::new(source)).await.map_err(|e| error::to_js(&e))?;
+    Ok(to_json(&survey))
+}
+
 /// One loaded model.
 #[wasm_bindgen]
 pub struct WasmEngine {

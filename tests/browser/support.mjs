@@ -40,12 +40,21 @@ export function generate(...args) {
 export async function openPage(mounts = {}, options = {}) {
   const server = await serve({ mounts: { "/tiny.gguf": TINY, ...mounts }, ...options });
   const { browser, close } = await launch();
-  const page = await browser.newPage();
+  const context = await browser.newContext();
   const errors = [];
-  page.on("pageerror", (error) => errors.push(error.message));
-  await page.goto(`${server.url}/runner.html`);
+  /** One more tab of the same browser, with the same storage. */
+  const newTab = async () => {
+    const tab = await context.newPage();
+    tab.on("pageerror", (error) => errors.push(error.message));
+    await tab.goto(`${server.url}/runner.html`);
+    return tab;
+  };
+  const page = await newTab();
   return {
     page,
+    newTab,
+    /** A session of the devtools protocol with a tab. */
+    devtools: (tab = page) => context.newCDPSession(tab),
     errors,
     url: server.url,
     log: server.log,

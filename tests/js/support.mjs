@@ -10,6 +10,7 @@ import { ROOT } from "../../scripts/lib/paths.mjs";
 const SCRIPTED = `
 const script = globalThis.firesideScript;
 export default async function init(options) { script.init?.(options); return { memory: { buffer: { byteLength: 65536 } } }; }
+export async function survey(source) { return JSON.stringify(await script.survey?.(source) ?? { metadata: {}, tensors: [], weightBytes: 0, needs: null, refused: null }); }
 export class WasmEngine {
   static async load(source, options, onEvent) { await script.load?.(source, JSON.parse(options), onEvent); return new WasmEngine(); }
   info() { return JSON.stringify({ modelId: "scripted", backend: "cpu", warnings: [] }); }
@@ -36,13 +37,14 @@ export async function importJs(module, script = {}) {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "fireside-js-"));
   folders.push(folder);
   fs.writeFileSync(path.join(folder, "package.json"), '{"type":"module"}');
-  for (const name of fs.readdirSync(path.join(ROOT, "js"), { recursive: true }).filter((file) => file.endsWith(".ts") && !file.startsWith("wasm"))) {
+  const names = fs.readdirSync(path.join(ROOT, "js"), { recursive: true }).filter((file) => file.endsWith(".ts") && !file.endsWith(".d.ts"));
+  for (const name of names) {
     const source = fs.readFileSync(path.join(ROOT, "js", name), "utf8");
     const compilerOptions = { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ES2022, verbatimModuleSyntax: true };
     const { outputText } = ts.transpileModule(source, { compilerOptions, fileName: name });
-    const file = path.join(folder, name.replace(/\.ts$/, ".js"));
-    fs.mkdirSync(path.dirname(file), { recursive: true });
-    fs.writeFileSync(file, outputText);
+    const target = path.join(folder, name.replace(/\.ts$/, ".js"));
+    fs.mkdirSync(path.dirname(target), { recursive: true });
+    fs.writeFileSync(target, outputText);
   }
   fs.mkdirSync(path.join(folder, "wasm"), { recursive: true });
   fs.writeFileSync(path.join(folder, "wasm/fireside.js"), SCRIPTED.replace("globalThis.firesideScript", `globalThis[${JSON.stringify(folder)}]`));

@@ -1,0 +1,69 @@
+/** Web Locks: who downloads a model, who reads its files, which engines run. Where there are none, every lock is free. */
+
+/** Lets a lock go. */
+export type Release = () => void;
+
+interface Ask {
+  mode?: "exclusive" | "shared";
+  /** Do not wait. */
+  ifAvailable?: boolean;
+  signal?: AbortSignal;
+}
+
+/** Held while a model is downloaded or replaced. */
+export const writeLock = (key: string): string => `fireside:write:${key}`;
+/** Shared by those who read a stored model's files; exclusive for removing them. */
+export const readLock = (key: string): string => `fireside:read:${key}`;
+const RUNNING = "fireside:running:";
+
+/** The lock manager; null where there is none. */
+function manager(): LockManager | null {
+  return (typeof navigator === "object" ? (navigator as { locks?: LockManager }).locks : undefined) ?? null;
+}
+
+/** Takes a lock and resolves once it is held; null when `ifAvailable` was asked for and it was not. */
+export function hold(name: string, { mode = "exclusive", ifAvailable = false, signal }: Ask = {}): Promise<Release | null> {
+  const locks = manager();
+  if (!locks) return Promise.resolve(() => undefined);
+  return new Promise((resolve, reject) => {
+    // A signal and ifAvailable exclude each other.
+    const options: LockOptions = ifAvailable || !signal ? { mode, ifAvailable } : { mode, signal };
+    const asked = locks.request(name, options, (lock): Promise<void> | undefined => {
+      if (!lock) {
+        resolve(null);
+        return undefined;
+      }
+      return new Promise<void>((release) => {
+        resolve(release);
+      });
+    });
+    asked.catch(reject);
+  });
+}
+
+/** An engine that holds a model. */
+export interface Running {
+  id: string;
+  tab: string;
+  since: number;
+}
+
+/** Makes an engine known to every tab for as long as its thread lives and the lock is not let go. */
+export async function announce(running: Running): Promise<Release> {
+  // Two engines of one tab may start in the same millisecond: the name is made unique.
+  const unique = Math.random().toString(36).slice(2);
+  const name = RUNNING + encodeURIComponent(JSON.stringify({ ...running, unique }));
+  return (await hold(name, { mode: "shared" })) ?? (() => undefined);
+}
+
+/** The engines of all tabs, oldest first. */
+export async function running(): Promise<Running[]> {
+  const { held = [] } = (await manager()?.query()) ?? {};
+  const found: Running[] = [];
+  for (const { name } of held) {
+    if (!name?.startsWith(RUNNING)) continue;
+    const { id, tab, since } = JSON.parse(decodeURIComponent(name.slice(RUNNING.length))) as Running;
+    found.push({ id, tab, since });
+  }
+  return found.sort((a, b) => a.since - b.since || (a.tab < b.tab ? -1 : 1));
+}
