@@ -104,7 +104,11 @@ class Host {
           this.#post({ t: "result", id: message.id, value: await this.#call(message.op, message.args) });
         } catch (error) {
           if (error instanceof WebAssembly.RuntimeError) crashAll(error);
-          else if ((error as { code?: unknown } | null)?.code === "device.lost") loseAll(error);
+          else if ((error as { code?: unknown } | null)?.code === "device.lost") {
+            // Also where there is no engine yet: the page loads again.
+            this.end("lost", error);
+            loseAll(error);
+          }
           this.#post({ t: "error", id: message.id, error: toWire(error) });
         }
         if (message.op === "dispose") this.#close();
@@ -274,6 +278,8 @@ class Host {
     const engine = this.#engine;
     this.#engine = null;
     engine?.dispose();
+    // Not left to the garbage collector, which does not know what it holds.
+    engine?.free();
     return null;
   }
 

@@ -2,8 +2,12 @@
 import type { TakenPart, WirePart } from "./protocol.js";
 import type { TokenEvent } from "./types.js";
 
-/** A token as it came, without its text: that follows from the tokens. */
-type KeptToken = Pick<TokenEvent, "token" | "logprob" | "top">;
+/** A token as it came, without its text: that follows from the tokens. Log-probabilities are text, which keeps every bit. */
+interface KeptToken {
+  token: number;
+  logprob?: string;
+  top?: { token: number; logprob: string }[];
+}
 
 /** Seeds are below this: what a JavaScript number holds exactly (src/sampling). */
 const SEED_BITS = 53;
@@ -57,7 +61,10 @@ export class Ledgers {
     ledger.firstToken ??= now;
     // Choices come in any order; one without a token yet is an empty list.
     while (ledger.choices.length <= choice) ledger.choices.push([]);
-    ledger.choices[choice]?.push({ token, ...(logprob === undefined ? {} : { logprob }), ...(top ? { top } : {}) });
+    const kept: KeptToken = { token };
+    if (logprob !== undefined) kept.logprob = String(logprob);
+    if (top) kept.top = top.map((likely) => ({ token: likely.token, logprob: String(likely.logprob) }));
+    ledger.choices[choice]?.push(kept);
   }
 
   end(rid: number): void {

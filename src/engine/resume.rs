@@ -34,7 +34,7 @@ pub struct KeptToken {
     /// The token.
     pub token: u32,
     /// Nats, where log-probabilities were asked for.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "exact_option")]
     pub logprob: Option<f64>,
     /// The likeliest tokens at its place, likewise.
     #[serde(default)]
@@ -47,7 +47,19 @@ pub struct KeptLogprob {
     /// The token.
     pub token: u32,
     /// Nats.
+    #[serde(deserialize_with = "exact")]
     pub logprob: f64,
+}
+
+/// A number written as text: reading JSON's own numbers may be off by a last bit, and what was emitted must come out the same.
+fn exact<'de, D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<f64, D::Error> {
+    let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+    text.parse().map_err(serde::de::Error::custom)
+}
+
+fn exact_option<'de, D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<f64>, D::Error> {
+    let text = Option::<std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+    text.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
 }
 
 fn invalid(expected: &str) -> Error {

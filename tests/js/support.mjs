@@ -11,6 +11,7 @@ const SCRIPTED = `
 const script = globalThis.firesideScript;
 export default async function init(options) { script.init?.(options); return { memory: { buffer: { byteLength: 65536 } } }; }
 export async function survey(source) { return JSON.stringify(await script.survey?.(source) ?? { metadata: {}, tensors: [], weightBytes: 0, needs: null, refused: null }); }
+export function __wbg_reset_state() { script.renewed?.(); }
 export class WasmEngine {
   static async load(source, options, onEvent) { await script.load?.(source, JSON.parse(options), onEvent); return new WasmEngine(); }
   info() { return JSON.stringify({ modelId: "scripted", backend: "cpu", warnings: [] }); }
@@ -20,6 +21,8 @@ export class WasmEngine {
   read(id, count) { script.read?.(id, count); }
   score(tokens, top, onEvent, priority) { return script.score(tokens, top, onEvent, priority); }
   pieces(tokens) { return JSON.stringify([...tokens].map((t) => ({ bytes: [...new TextEncoder().encode(" t" + t)], control: t === 0 }))); }
+  resume(request, prompt, progress, onEvent, paced) { return script.resume(JSON.parse(request), prompt, JSON.parse(progress), onEvent, paced); }
+  prompt(id) { return script.prompt?.(id); }
   abort(id, why) { script.aborted?.(id, why); }
   run() { return script.run?.() ?? new Promise(() => {}); }
   tokenize(text, addSpecial, parseSpecial) { return Uint32Array.of(text.length, Number(addSpecial), Number(parseSpecial)); }

@@ -8,7 +8,13 @@ use crate::engine::{GenerateRequest, GenerateResult, Progress, TokenEvent};
 fn progress(events: &[TokenEvent], n: u32) -> Value {
     let of = |index: u32| -> Vec<Value> {
         let kept = events.iter().filter(|e| e.choice == index);
-        kept.map(|e| json!({ "token": e.token, "logprob": e.logprob, "top": e.top })).collect()
+        let top = |e: &TokenEvent| {
+            let list = e.top.iter().flatten();
+            e.top.is_some().then(|| {
+                list.map(|t| json!({ "token": t.token, "logprob": t.logprob.to_string() })).collect::<Vec<_>>()
+            })
+        };
+        kept.map(|e| json!({ "token": e.token, "logprob": e.logprob.map(|x| x.to_string()), "top": top(e) })).collect()
     };
     json!({ "seed": 7, "elapsed_ms": 100.0, "choices": (0..n).map(of).collect::<Vec<_>>() })
 }

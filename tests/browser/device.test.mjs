@@ -1,0 +1,179 @@
+/** Lost devices and trapped instances: what ran goes on with the same tokens, nothing twice, nothing lost. Real Chromium, a tiny model. */
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { after, before, test } from "node:test";
+import { openPage } from "./support.mjs";
+
+/** A Worker of the page's own: fireside's, with a hand on its GPU devices. */
+const LOSSY = `
+const devices = [];
+const request = GPUAdapter.prototype.requestDevice;
+GPUAdapter.prototype.requestDevice = async function (...args) {
+  const device = await request.apply(this, args);
+  devices.push(device);
+  // "load": lost as soon as it is there, so many times.
+  if (lose.atRequest-- > 0) setTimeout(() => device.destroy(), lose.delay);
+  return device;
+};
+const lose = { atRequest: 0, delay: 0 };
+addEventListener("message", ({ data }) => {
+  if (data?.lossy === "now") devices.at(-1)?.destroy();
+  if (data?.lossy === "load") Object.assign(lose, { atRequest: data.times, delay: data.delay });
+  if (data?.lossy === "trap") setTimeout(() => { throw new WebAssembly.RuntimeError("planted"); });
+  if (data?.lossy === "memory") {
+    const create = GPUDevice.prototype.createBuffer;
+    let left = data.after;
+    GPUDevice.prototype.createBuffer = function (descriptor) {
+      if (left-- === 0) this.dispatchEvent(new GPUUncapturedErrorEvent("uncapturederror", { error: new GPUOutOfMemoryError("planted") }));
+      return create.call(this, descriptor);
+    };
+  }
+});
+await import("/pkg/worker.js");
+`;
+
+let page;
+let folder;
+
+before(async () => {
+  folder = fs.mkdtempSync(path.join(os.tmpdir(), "fireside-lossy-"));
+  const file = path.join(folder, "lossy.js");
+  // Static: messages that come before an awaited import would be lost.
+  fs.writeFileSync(file, LOSSY.replace('await import("/pkg/worker.js");', 'import "/pkg/worker.js";'));
+  page = await openPage({ "/lossy.js": file });
+  await page.run(async () => {
+    const { Engine } = await import("/pkg/index.js");
+    window.lossy = () => new Worker("/lossy.js", { type: "module" });
+    window.open = async (worker, options = {}) => {
+      const engine = await Engine.load("/tiny.gguf", { backend: "webgpu", contextLength: 160, worker, ...options });
+      const events = [];
+      for (const type of ["devicelost", "recovered", "failed"]) engine.addEventListener(type, ({ detail }) => events.push({ type, ...detail, code: detail.code }));
+      return { engine, events };
+    };
+    window.prompt1 = Array.from({ length: 40 }, (_, i) => 10 + ((i * 13) % 150));
+    window.requests = [
+      { prompt: window.prompt1, temperature: 0, max_tokens: 60, logit_bias: { 2: -100 } },
+      { prompt: "the people of", temperature: 1, seed: 7, max_tokens: 40, logprobs: 2, n: 2, logit_bias: { 2: -100 } },
+      { prompt: "when", temperature: 0.8, seed: 3, repetition_penalty: 1.2, max_tokens: 50, stop: ["zzz"], logit_bias: { 2: -100 } },
+    ];
+    // Runs all at once; `at(count)` sees the number of tokens so far.
+    window.runAll = async (engine, at = () => undefined) => {
+      let count = 0;
+      const one = async (request) => {
+        const seen = [];
+        const result = await engine.generate(request, { onToken: (t) => (seen.push([t.choice, t.position, t.token, t.text]), at(++count)) });
+        return { seen, choices: result.choices.map((c) => ({ ...c, tokens: [...c.tokens] })) };
+      };
+      return Promise.all(window.requests.map(one));
+    };
+  });
+});
+
+after(async () => {
+  await page?.close();
+  fs.rmSync(folder, { recursive: true, force: true });
+});
+
+/** Token events in the order of each choice: those of several choices come interleaved. */
+const byChoice = (runs) => runs.map(({ seen, choices }) => ({ choices, seen: [...seen].sort((a, b) => a[0] - b[0] || a[1] - b[1]) }));
+
+/** Runs once undisturbed and once with losses; both must be the same to the last token and text. */
+async function sameWithLosses(lossesAt, kind) {
+  return page.run(async ([marks, lossy]) => {
+    const calm = await window.open(true);
+    const expected = await window.runAll(calm.engine);
+    await calm.engine.dispose();
+    const worker = window.lossy();
+    const { engine, events } = await window.open(worker);
+    const left = [...marks];
+    const got = await window.runAll(engine, (count) => {
+      if (left.length > 0 && count >= left[0]) {
+        left.shift();
+        worker.postMessage({ lossy });
+      }
+    });
+    const stats = await engine.stats();
+    const after = await engine.generate({ prompt: "the", temperature: 0, max_tokens: 3 });
+    await engine.dispose();
+    worker.terminate();
+    return { expected, got, events, blocks: stats.blocks, after: after.choices[0].tokens.length };
+  }, [lossesAt, kind]);
+}
+
+for (const [name, marks, kind] of [
+  ["a device lost in mid-decode", [30], "now"],
+  ["a device lost twice in a row", [10, 60], "now"],
+  ["a trap in wasm", [30], "trap"],
+]) {
+  test(`${name}: the same tokens as without`, async () => {
+    const { expected, got, events, blocks, after } = await sameWithLosses(marks, kind);
+    assert.deepEqual(byChoice(got), byChoice(expected));
+    assert.deepEqual(events.map(({ type }) => type), marks.flatMap(() => ["devicelost", "recovered"]));
+    assert.ok(events.filter(({ type }) => type === "recovered").every(({ backend, resumed }) => backend === "webgpu" && resumed > 0), JSON.stringify(events));
+    assert.equal(blocks.free + blocks.cached, blocks.total);
+    assert.equal(after, 3);
+  });
+}
+
+test("a device lost during load or prefill is replaced", async () => {
+  const got = await page.run(async () => {
+    const worker = window.lossy();
+    worker.postMessage({ lossy: "load", times: 1, delay: 0 });
+    const { engine } = await window.open(worker);
+    const first = engine.generate({ prompt: window.prompt1, temperature: 0, max_tokens: 8 });
+    worker.postMessage({ lossy: "now" });
+    const tokens = [...(await first).choices[0].tokens];
+    await engine.dispose();
+    worker.terminate();
+    const calm = await window.open(true);
+    const expected = [...(await calm.engine.generate({ prompt: window.prompt1, temperature: 0, max_tokens: 8 })).choices[0].tokens];
+    await calm.engine.dispose();
+    return { tokens, expected };
+  });
+  assert.deepEqual(got.tokens, got.expected);
+});
+
+test("a device that keeps getting lost ends in a typed error, or on the CPU where the options leave it", async () => {
+  const got = await page.run(async () => {
+    const worker = window.lossy();
+    const { engine, events } = await window.open(worker);
+    worker.postMessage({ lossy: "load", times: 100, delay: 0 });
+    const running = engine.generate({ prompt: "the people", max_tokens: 100, logit_bias: { 2: -100 } }).then(() => "done", ({ code }) => code);
+    worker.postMessage({ lossy: "now" });
+    const code = await running;
+    const later = await engine.generate({ prompt: "a" }).then(() => "done", (error) => error.code);
+    worker.terminate();
+    return { code, later, events };
+  });
+  assert.equal(got.code, "device.lost");
+  assert.equal(got.later, "device.lost");
+  assert.deepEqual([got.events[0].type, got.events.at(-1).type, got.events.at(-1).code], ["devicelost", "failed", "device.lost"]);
+});
+
+test("a GPU without memory is memory.gpu, and the page goes on", async () => {
+  const got = await page.run(async () => {
+    const worker = window.lossy();
+    worker.postMessage({ lossy: "memory", after: 40 });
+    const code = await window.open(worker).then(() => "loaded", (error) => error.code);
+    worker.terminate();
+    const { engine } = await window.open(true);
+    const { choices } = await engine.generate({ prompt: "the", temperature: 0, max_tokens: 2 });
+    await engine.dispose();
+    return { code, tokens: choices[0].tokens.length };
+  });
+  assert.equal(got.code, "memory.gpu");
+  assert.equal(got.tokens, 2);
+});
+
+test("in the page's own thread a lost device ends requests with the code; dispose is no loss", async () => {
+  const got = await page.run(async () => {
+    const { engine, events } = await window.open(true);
+    const running = engine.generate({ prompt: "the people", max_tokens: 100, logit_bias: { 2: -100 } }).catch(({ code }) => code);
+    await engine.dispose();
+    return { code: await running, events };
+  });
+  assert.equal(got.code, "engine.disposed");
+  assert.deepEqual(got.events, []);
+});
