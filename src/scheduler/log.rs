@@ -8,6 +8,9 @@ use crate::ids::{BlockId, PlanId, SequenceId, TokenId};
 use crate::kv::{BlockChanges, KvManager};
 use crate::sequence::{AbortReason, EventKind, FinishReason, StateKind};
 
+/// Entries of each of a step's lists that a recycled record has room for.
+const KEPT_ROOM: usize = 8;
+
 /// Something that the scheduler was asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
@@ -196,16 +199,20 @@ impl Log {
 }
 
 impl StepRecord {
-    /// An empty record in the memory of this one.
+    /// An empty record in the memory of this one, but for what only a rare step needs: else all would grow to the largest.
     fn emptied(mut self, step: u64) -> Self {
+        fn empty<T>(list: &mut Vec<T>) {
+            list.clear();
+            list.shrink_to(KEPT_ROOM);
+        }
         self.step = step;
         self.at = 0;
-        self.commands.clear();
-        self.planned.clear();
-        self.copied.clear();
-        self.transitions.clear();
+        empty(&mut self.commands);
+        empty(&mut self.planned);
+        empty(&mut self.copied);
+        empty(&mut self.transitions);
         for list in [&mut self.blocks.allocated, &mut self.blocks.freed, &mut self.blocks.cached] {
-            list.clear();
+            empty(list);
         }
         self.effects = Effects::default();
         self.digest = 0;
@@ -299,4 +306,23 @@ impl TokenSink for Answers<'_> {
     fn forked(&mut self, _: SequenceId, _: SequenceId, _: u32) {}
 
     fn prompt_rows(&mut self, _: SequenceId, _: usize, _: Range<usize>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_keeps_no_room_for_the_largest_step() {
+        let mut log = Log::new(LogMode::Ring(4));
+        let mut kv = KvManager::new(4, 4);
+        for step in 0..20 {
+            for _ in 0..if step < 4 { 100 } else { 1 } {
+                log.command(Command::SetPrefillChunk(1));
+            }
+            log.seal(0, &mut kv);
+        }
+        let room = log.steps().iter().map(|step| step.commands.capacity()).max();
+        assert!(room <= Some(KEPT_ROOM), "{room:?}");
+    }
 }
