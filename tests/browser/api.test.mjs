@@ -153,7 +153,7 @@ test("timeouts, refusals and wrong values have their codes", async () => {
     bias: "request.invalid",
     token: "request.invalid",
     long: "request.context_exceeded",
-    chat: "request.unsupported",
+    chat: "request.invalid",
     option: "load.unsupported",
     dtype: "load.unsupported",
     magic: "gguf.bad_magic",
