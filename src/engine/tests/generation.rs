@@ -208,6 +208,13 @@ fn the_last_event_of_a_choice_says_why_it_ended_and_offsets_are_of_the_whole_tex
     let (last, rest) = events.split_last().unwrap();
     assert_eq!(last.finish_reason, Some(FinishReason::Length));
     assert!(rest.iter().all(|e| e.finish_reason.is_none()));
+    bench.control.say(3, bytes("é").take(1).chain(bytes("7")));
+    let broken = bench.run(&json.replace("\"max_tokens\":9", "\"max_tokens\":2")).tokens();
+    assert_eq!(
+        broken.iter().map(|e| (e.text.as_str(), e.offset)).collect::<Vec<_>>(),
+        [("", Some(0)), ("\u{fffd}7", Some(1))]
+    );
+    bench.control.say(3, bytes("h\u{1F600}abcd"));
     let stopped = bench.run(&json.replace("abx", "cd").replace("\"logprobs\":0,", "")).tokens();
     assert_eq!(stopped.last().unwrap().finish_reason, Some(FinishReason::Stop));
     assert!(stopped.iter().all(|e| e.offset.is_none()));
