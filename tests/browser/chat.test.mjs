@@ -284,7 +284,48 @@ test("what cannot be honoured is refused by name, before any work", async () => 
   assert.match(got.rows.tools, / tools /);
 });
 
-test("tools reach the template; an answer without calls is what tool_choice none asks for", async () => {
+test("tools are shown to the template, by renderChat and by a request that asks for no calls; a file without a template gets ChatML and a warning", async () => {
+  const got = await page.run(async () => {
+    const { Engine } = await import("/pkg/index.js");
+    const bytes = new Uint8Array(await (await fetch("/tiny.gguf")).arrayBuffer());
+    const find = (text) => {
+      const key = new TextEncoder().encode(text);
+      return bytes.findIndex((_, i) => key.every((byte, k) => bytes[i + k] === byte));
+    };
+    const at = find("tokenizer.chat_template");
+    const start = at + "tokenizer.chat_template".length + 12;
+    const length = new DataView(bytes.buffer).getUint32(start - 8, true);
+    // The file's own template gives way to one of the same length that writes the tools down.
+    const template = "{% for m in messages %}[{{ m.role }}] {{ m.content }} {{ m.name }}{% endfor %}{% if tools %} TOOLS {{ tools | tojson }}{% endif %}";
+    bytes.set(new TextEncoder().encode(template.padEnd(length)), start);
+    const load = (warnings = []) => Engine.load(new Blob([bytes]), { backend: "cpu", onWarning: (w) => warnings.push(w.code) });
+    const tools = [{ type: "function", function: { name: "look_up", parameters: { type: "object" } } }];
+    const own = await load();
+    const rendered = await own.renderChat(MESSAGES, { tools });
+    const answer = await own.chat.completions.create({ messages: MESSAGES, tools, tool_choice: "none", max_tokens: 1 });
+    const count = (await own.tokenize(rendered, { addSpecial: false, parseSpecial: true })).length;
+    const conversation = await own.renderChat([{ role: "developer", content: [{ type: "text", text: "a" }, { type: "text", text: "b" }] }, { role: "user", content: "c", name: "ann" }]);
+    await own.dispose();
+    // Without its key there is no template at all.
+    bytes[at] = "T".charCodeAt(0);
+    const warnings = [];
+    const none = await load(warnings);
+    const chatml = await none.renderChat(MESSAGES);
+    const works = await none.chat.completions.create({ messages: MESSAGES, max_tokens: 2 });
+    const info = none.info.warnings.map((w) => w.code);
+    await none.dispose();
+    return { rendered, prompt: answer.usage.prompt_tokens, count, conversation, warnings, info, chatml, works: works.object };
+  });
+  assert.match(got.rendered, /TOOLS \[\{"type": "function", "function": \{"name": "look_up"/);
+  assert.equal(got.prompt, got.count);
+  assert.match(got.conversation, /^\[system\] ab\s+\[user\] c ann/);
+  assert.deepEqual(got.warnings, ["chat.no_template"]);
+  assert.deepEqual(got.info, ["chat.no_template"]);
+  assert.equal(got.chatml, "<|im_start|>user\nthe people<|im_end|>\n<|im_start|>assistant\n");
+  assert.equal(got.works, "chat.completion");
+});
+
+test("conversations are rendered whole; an answer without calls is what tool_choice none asks for", async () => {
   const got = await page.run(async () => {
     const tools = [{ type: "function", function: { name: "look_up", description: "Looks a word up", parameters: { type: "object" } } }];
     const list = await caught(engine.renderChat(MESSAGES, { tools }));
@@ -324,7 +365,7 @@ test("a prompt that fills the context is refused with both numbers, streamed or 
       await caught(engine.chat.completions.create({ messages: [{ role: "user", content: text }], stream: true })),
       await caught(engine.generate({ prompt: text })),
     ];
-    const fits = await complete({ prompt: Array(contextLength - 1).fill(5), max_tokens: 9, logit_bias: { 299: -100 } });
+    const fits = await complete({ prompt: Array(contextLength - 1).fill(5), max_tokens: 9, logit_bias: { 297: -100, 298: -100, 299: -100 } });
     return { contextLength, errors, fits };
   });
   for (const { code, details } of got.errors) {

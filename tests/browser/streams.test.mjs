@@ -42,13 +42,16 @@ before(async () => {
       return out;
     };
     window.text = (chunks) => chunks.map((c) => c.choices[0]?.text ?? c.choices[0]?.delta?.content ?? "").join("");
-    // The end token cannot be drawn: an answer has as many tokens as it may.
-    window.LONG = { prompt: "the people", temperature: 0, max_tokens: 200, logit_bias: { 299: -100 } };
+    // No special token can be drawn: an answer has as many tokens as it may.
+    window.LONG = { prompt: "the people", temperature: 0, max_tokens: 200, logit_bias: { 297: -100, 298: -100, 299: -100 } };
     window.engine = await window.load({});
-    window.until = async (condition) => {
+    // Stats that fulfil a condition; it must come about while something is still live.
+    window.until = async (condition, engine = window.engine) => {
       for (;;) {
-        const stats = await window.engine.stats();
+        const stats = await engine.stats();
         if (condition(stats)) return stats;
+        const { waiting, prefilling, decoding, preempted } = stats.sequences;
+        if (waiting + prefilling + decoding + preempted === 0) throw new Error("nothing runs any more");
         await window.tick();
       }
     };
@@ -92,6 +95,25 @@ test("every way to read gives the same chunks, and the per-token callback the sa
   assert.equal(got.count, 72, "who speaks, seventy tokens, the end");
   assert.equal(new Set(got.texts).size, 1);
   assert.ok(got.texts[0].length > 0);
+});
+
+test("a stream in the page's own thread is the same, paused and left likewise", async () => {
+  const got = await page.run(async () => {
+    const { all, text, tick, LONG } = window;
+    const expected = (await window.engine.completions.create(LONG)).choices[0].text;
+    const engine = await window.load({ worker: false });
+    const stream = await engine.completions.create({ ...LONG, stream: true });
+    const stats = async () => engine.stats();
+    await window.until(({ tokens }) => tokens.completion >= 64, engine);
+    for (let i = 0; i < 20; i++) await tick();
+    const paused = (await stats()).tokens.completion;
+    const streamed = text(await all(stream));
+    for await (const chunk of await engine.completions.create({ ...LONG, stream: true })) if (chunk) break;
+    const { sequences, blocks } = await stats();
+    await engine.dispose();
+    return { same: streamed === expected, paused, aborted: sequences.aborted, held: blocks.held };
+  });
+  assert.deepEqual(got, { same: true, paused: 64, aborted: 1, held: 0 });
 });
 
 test("an unread stream pauses at 64 chunks, and goes on as it is read", async () => {
@@ -167,13 +189,7 @@ test("whatever ends a request early, in every phase: it settles at once, and the
     const engine = await window.load({ maxRunning: 1, prefillChunk: 8, prefixCache: false });
     const prompt = Array.from({ length: 1500 }, (_, i) => 10 + ((i * 13) % 150));
     const idle = ({ sequences, blocks }) => [sequences.waiting, sequences.prefilling, sequences.decoding, sequences.preempted, blocks.held].join();
-    const until = async (condition) => {
-      for (;;) {
-        const stats = await engine.stats();
-        if (condition(stats)) return stats;
-        await tick();
-      }
-    };
+    const until = (condition) => window.until(condition, engine);
     // What is pending is told in this very turn, or in the next macrotask at the latest.
     const settled = (promise) => Promise.race([promise.then((v) => ["resolved", v], (e) => ["rejected", e]), tick().then(() => ["late"])]);
     const reason = { mine: true };
