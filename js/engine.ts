@@ -11,7 +11,8 @@ import { completionCreate } from "./openai/completions.js";
 import type { EngineModels } from "./openai/models.js";
 import { embeddingCreate, engineModels } from "./openai/models.js";
 import { askPersistence } from "./persist.js";
-import type { WirePart, WireResult, WireScore } from "./protocol.js";
+import type { WirePart, WireResult, WireScore, WireSource } from "./protocol.js";
+import { untilAborted } from "./request.js";
 import { TAB } from "./tab.js";
 import { checkRequest, checkRequestOptions, requestJson } from "./request-options.js";
 import type {
@@ -79,10 +80,14 @@ export class Engine extends EventTarget {
   }
 
   /** Loads a model. Rejects with a FiresideError, or with the signal's own reason. */
-  static async load(model: ModelSource, options: LoadOptions = {}): Promise<Engine> {
+  static async load(model: ModelSource, options?: LoadOptions): Promise<Engine> {
     const checked = checkLoadOptions(options);
-    const source = checkSource(model, options.headers);
+    const source = checkSource(model, options?.headers);
     checked.signal?.throwIfAborted();
+    return untilAborted(Engine.#load(source, checked), checked.signal);
+  }
+
+  static async #load(source: WireSource, checked: CheckedLoad): Promise<Engine> {
     const loader = new Loading(checked);
     if (checked.persist) {
       // Not waited for: the browser may ask the person, who may take their time.

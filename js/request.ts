@@ -139,3 +139,17 @@ export class Request {
     this.#limits.signal?.removeEventListener("abort", this.#onAbort);
   }
 }
+
+/** The promise's outcome, or the signal's reason if that comes first. */
+export function untilAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (!signal) return promise;
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => {
+      reject(signal.reason as Error);
+    };
+    signal.addEventListener("abort", onAbort, { once: true });
+    void promise.then(resolve, reject).finally(() => {
+      signal.removeEventListener("abort", onAbort);
+    });
+  });
+}

@@ -50,7 +50,7 @@ export function unknownModel(field: string, got: string, info: EngineInfo): Erro
 export function checkBookkeeping({ metadata, store }: Record<string, unknown>): void {
   if (metadata !== undefined) check.record("request", "metadata", metadata);
   if (store !== undefined && check.boolean("request", "store", store)) {
-    throw requestUnsupported("store: true", "nothing is stored, only false is accepted");
+    throw requestUnsupported("store", "nothing is stored, only false is accepted");
   }
 }
 

@@ -54,7 +54,7 @@ function checkChat(body: Record<string, unknown>): Streaming {
   if (body["tools"] !== undefined) checkTools(body["tools"]);
   const parallel = body["parallel_tool_calls"];
   if (parallel !== undefined && check.boolean("request", "parallel_tool_calls", parallel)) {
-    throw requestUnsupported("parallel_tool_calls: true", "this version makes no tool calls");
+    throw requestUnsupported("parallel_tool_calls", "this version makes no tool calls, only false is accepted");
   }
   return checkStreaming(body);
 }

@@ -75,7 +75,10 @@ impl GrowingChoice {
         }
         let mut end = None;
         let mut text = String::new();
-        let offset = self.listed.is_some().then_some(self.decoded);
+        // Half a character that this token does not go on with becomes one U+FFFD, before the token's own text.
+        let goes_on = tokenizer.token_bytes(token, false).is_none_or(|b| b.first().is_none_or(|b| b & 0xc0 == 0x80));
+        let broken = self.detokenizer.is_mid_character() && !goes_on;
+        let offset = self.listed.is_some().then_some(self.decoded + u64::from(broken));
         if tokenizer.is_end_of_generation(token) {
             end = Some(SequenceEnd::Eos);
         } else {

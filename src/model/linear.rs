@@ -99,6 +99,11 @@ impl Linear {
         out
     }
 
+    /// Multiply-adds for one row of `x`.
+    pub fn work(&self) -> usize {
+        self.n * self.k
+    }
+
     /// Bytes on the device.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.bytes).sum()

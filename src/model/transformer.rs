@@ -135,8 +135,8 @@ struct Tile {
     /// The step's arrays from the tile's first token on.
     layout: MetaLayout,
     rope: Floats,
-    /// Multiply-adds of one layer.
-    work: usize,
+    /// Multiply-adds of attention in one layer, at most.
+    attention_work: usize,
 }
 
 impl Transformer {
@@ -174,7 +174,8 @@ impl Transformer {
         let (words, layout) = meta::pack(batch);
         let meta = self.backend.words(words);
         self.copy_blocks(&meta, &layout);
-        let tiles = self.tiles(batch, &layout, checkpoint);
+        let mut size = self.tile_size(batch, checkpoint);
+        let mut tiles = self.tiles(batch, &layout, size);
         let (embedding, scale) = (&self.weights.embedding, self.spec.embedding_scale);
         let embed = |t: &Tile| embedding.embed(&self.backend, &meta, t.layout.ids, t.layout.num_tokens, scale);
         let mut streams: Vec<Floats> = tiles.iter().map(embed).collect();
@@ -182,21 +183,41 @@ impl Transformer {
             // A tile attends to those before it through the cache, which this layer has filled by then.
             for (tile, x) in tiles.iter().zip(&mut streams) {
                 let stream = std::mem::replace(x, self.nothing.clone());
-                *x = self.layer(layer, stream, &tile.rope, &meta, &tile.layout);
-                checkpoint.pause(tile.work).await;
+                *x = self.layer(layer, stream, tile, &meta, checkpoint).await;
+            }
+            let now = self.tile_size(batch, checkpoint);
+            if now >= 2 * size || size >= 2 * now {
+                size = now;
+                tiles = self.tiles(batch, &layout, size);
+                streams = self.split(streams, layout.num_tokens, size).await?;
             }
         }
-        Ok(Hidden { x: self.join(streams).await?, meta, layout })
+        let x = self
+            .split(streams, layout.num_tokens, layout.num_tokens)
+            .await?
+            .pop()
+            .unwrap_or_else(|| self.nothing.clone());
+        Ok(Hidden { x, meta, layout })
     }
 
-    /// All tokens on a GPU; on the CPU, which this thread is, as many as may be computed without a pause. Bits do not depend on it.
-    fn tiles(&self, batch: &BatchInput, layout: &MetaLayout, checkpoint: &impl Checkpoint) -> Vec<Tile> {
-        let tokens = layout.num_tokens;
-        let work = self.layer_work(batch.positions.iter().copied().max().unwrap_or(0) as usize + 1);
-        let size = match self.backend.kind() {
-            BackendKind::Cpu => checkpoint.rows(work).clamp(1, tokens.max(1)),
-            BackendKind::Webgpu => tokens.max(1),
-        };
+    /// Tokens of a tile: all on a GPU; on the CPU, which this thread is, as many as may be computed without a pause. Bits do not
+    /// depend on it.
+    fn tile_size(&self, batch: &BatchInput, checkpoint: &impl Checkpoint) -> usize {
+        let all = batch.num_tokens().max(1);
+        match self.backend.kind() {
+            BackendKind::Cpu => checkpoint.rows(self.largest_work().max(self.attention_work(batch))).clamp(1, all),
+            BackendKind::Webgpu => all,
+        }
+    }
+
+    /// Multiply-adds of attention in one layer for a token, at most.
+    fn attention_work(&self, batch: &BatchInput) -> usize {
+        let context = batch.positions.iter().copied().max().unwrap_or(0) as usize + 1;
+        2 * context * self.spec.num_heads * self.spec.head_dim
+    }
+
+    fn tiles(&self, batch: &BatchInput, layout: &MetaLayout, size: usize) -> Vec<Tile> {
+        let (tokens, attention_work) = (layout.num_tokens, self.attention_work(batch));
         let tile = |first: usize| {
             let count = size.min(tokens - first);
             let layout = MetaLayout {
@@ -208,34 +229,33 @@ impl Transformer {
                 ..*layout
             };
             let rope = self.backend.floats(self.spec.rope.table(&batch.positions[first..first + count]));
-            Tile { layout, rope, work: work * count }
+            Tile { layout, rope, attention_work: attention_work * count }
         };
         (0..tokens).step_by(size).map(tile).collect()
     }
 
-    /// Multiply-adds of one layer for a token that attends to `context` positions.
-    fn layer_work(&self, context: usize) -> usize {
-        let linear = |l: &Linear| l.n * l.k;
-        let weights = self.weights.layers.first();
-        let weights =
-            weights.map_or(0, |l| [&l.qkv, &l.attn_output, &l.gate_up, &l.down].into_iter().map(linear).sum());
-        weights + 2 * context * self.spec.num_heads * self.spec.head_dim
+    /// Multiply-adds of a token in the largest matrix of a layer.
+    fn largest_work(&self) -> usize {
+        let matrices = |l: &Layer| [&l.qkv, &l.attn_output, &l.gate_up, &l.down].map(Linear::work);
+        self.weights.layers.first().into_iter().flat_map(matrices).max().unwrap_or(0)
     }
 
     /// Multiply-adds of one row of logits.
     pub fn head_work(&self) -> usize {
-        self.spec.vocab * self.spec.embedding
+        self.weights.head().work()
     }
 
-    async fn join(&self, mut streams: Vec<Floats>) -> Result<Floats> {
-        if streams.len() <= 1 {
-            return Ok(streams.pop().unwrap_or_else(|| self.nothing.clone()));
+    /// The residual streams of all tiles, cut anew into tiles of `size`.
+    async fn split(&self, streams: Vec<Floats>, tokens: usize, size: usize) -> Result<Vec<Floats>> {
+        let width = self.spec.embedding;
+        if streams.len() <= 1 && size >= tokens {
+            return Ok(streams);
         }
         let mut values = Vec::new();
         for stream in streams {
             values.extend(self.backend.read_floats(stream).await?);
         }
-        Ok(self.backend.floats(values))
+        Ok(values.chunks((size * width).max(1)).map(|tile| self.backend.floats(tile.to_vec())).collect())
     }
 
     fn copy_blocks(&mut self, meta: &Words, layout: &MetaLayout) {
@@ -253,22 +273,39 @@ impl Transformer {
         }
     }
 
-    fn layer(&mut self, index: usize, x: Floats, rope: &Floats, meta: &Words, layout: &MetaLayout) -> Floats {
+    /// One layer of one tile, with a pause after each op that takes its time. The cache is whole at every pause: the step may end
+    /// there.
+    async fn layer(
+        &mut self,
+        index: usize,
+        x: Floats,
+        tile: &Tile,
+        meta: &Words,
+        checkpoint: &mut impl Checkpoint,
+    ) -> Floats {
+        let (layout, variant) = (&tile.layout, self.variant);
         let tokens = layout.num_tokens;
-        let layer = &self.weights.layers[index];
         let norm = NormProblem { rows: tokens, width: self.spec.embedding, eps: self.spec.norm_eps, gather: None };
 
+        let layer = &self.weights.layers[index];
         let h = call::rms_norm(&x, &layer.attn_norm, meta, norm);
-        let qkv = layer.qkv.forward(&self.backend, &h, tokens, self.variant);
+        let qkv = layer.qkv.forward(&self.backend, &h, tokens, variant);
+        checkpoint.pause(tokens * layer.qkv.work()).await;
         let kv = self.cache.take(index, &self.nothing);
-        let (qkv, kv) = call::rope_kv(qkv, kv, rope, meta, self.rope_problem(layout));
+        let (qkv, kv) = call::rope_kv(qkv, kv, &tile.rope, meta, self.rope_problem(layout));
         let mixed = call::attention(&qkv, &kv, meta, self.attention_problem(layout));
         self.cache.layers[index] = kv;
-        let x = layer.attn_output.add_to(&mixed, x, tokens, self.variant);
+        checkpoint.pause(tile.attention_work).await;
+        let layer = &self.weights.layers[index];
+        let x = layer.attn_output.add_to(&mixed, x, tokens, variant);
+        checkpoint.pause(tokens * layer.attn_output.work()).await;
 
         let h = call::rms_norm(&x, &layer.ffn_norm, meta, norm);
-        let h = layer.gate_up.gate_up(&self.backend, &h, tokens, self.spec.activation, self.variant);
-        layer.down.add_to(&h, x, tokens, self.variant)
+        let h = layer.gate_up.gate_up(&self.backend, &h, tokens, self.spec.activation, variant);
+        checkpoint.pause(tokens * layer.gate_up.work()).await;
+        let x = layer.down.add_to(&h, x, tokens, variant);
+        checkpoint.pause(tokens * layer.down.work()).await;
+        x
     }
 
     fn rope_problem(&self, layout: &MetaLayout) -> RopeKvProblem {

@@ -150,7 +150,7 @@ pub struct Pauses {
 impl Pauses {
     /// Shares the turns of a thread. Speed starts at what a slow machine does.
     pub fn new(turns: Rc<Turns>) -> Self {
-        Self { turns, last: now_ms(), called: now_ms(), speed: 1e6 }
+        Self { turns, last: now_ms(), called: now_ms(), speed: 2e6 }
     }
 }
 

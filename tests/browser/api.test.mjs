@@ -92,7 +92,7 @@ test("an abort settles with the signal's reason, at once, and the engine goes on
         controller.abort(reason);
       }
     };
-    const request = { prompt: "the people", temperature: 0, max_tokens: 400, logit_bias: { 2: -100 } };
+    const request = { prompt: "the people", temperature: 0, max_tokens: 400, logit_bias: { 297: -100, 298: -100, 299: -100 } };
     const same = await window.engine.generate(request, { signal: controller.signal, onToken }).then(
       () => "finished",
       (error) => error === reason,
@@ -153,7 +153,7 @@ test("timeouts, refusals and wrong values have their codes", async () => {
     bias: "request.invalid",
     token: "request.invalid",
     long: "request.context_exceeded",
-    chat: "request.unsupported",
+    chat: "request.invalid",
     option: "load.unsupported",
     dtype: "load.unsupported",
     magic: "gguf.bad_magic",
@@ -200,7 +200,7 @@ test("dispose ends what runs, is idempotent, and what follows is refused", async
   const got = await page.run(async () => {
     const engine = await window.load({ maxRunning: 2, maxQueued: 64 });
     // More than can end before dispose(), however late this page's thread gets its turn.
-    const request = { prompt: "the people", max_tokens: 500, logit_bias: { 2: -100 } };
+    const request = { prompt: "the people", max_tokens: 500, logit_bias: { 297: -100, 298: -100, 299: -100 } };
     let begun;
     const first = new Promise((resolve) => (begun = resolve));
     const running = Array.from({ length: 60 }, () => window.caught(engine.generate(request, { onToken: begun })));

@@ -1,12 +1,13 @@
 /** In the browser, on both backends: a request's log-probabilities are the same bits alone, in a crowd, in any chunks of its prompt. */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { defaultModel } from "../../scripts/lib/model.mjs";
 import { openPage } from "./support.mjs";
 
 let page;
 
 before(async () => {
-  page = await openPage({});
+  page = await openPage({ "/real.gguf": await defaultModel() });
   await page.run(async () => {
     const { Engine } = await import("/pkg/index.js");
     const prompt = (length, from) => Array.from({ length }, (_, i) => 10 + ((i * 13 + from * 31) % 150));
@@ -44,3 +45,24 @@ for (const backend of ["cpu", "webgpu"]) {
     assert.deepEqual(chunked, alone);
   });
 }
+
+test("cpu: the same bits in whatever tiles a layer goes through its tokens", { timeout: 300_000 }, async () => {
+  // Tiles are as large as the time between two looks at the inbox allows: small ones until the engine knows how fast it is.
+  const [first, later, chunked] = await page.run(async () => {
+    const { Engine } = await import("/pkg/index.js");
+    const ids = Array.from({ length: 160 }, (_, i) => 100 + ((i * 37) % 9000));
+    const scores = [];
+    for (const options of [{}, { prefillChunk: 7 }]) {
+      const engine = await Engine.load("/real.gguf", { backend: "cpu", prefixCache: false, contextLength: 256, ...options });
+      const exact = async () => Array.from((await engine.score(ids)).logprobs);
+      scores.push(await exact());
+      if (scores.length === 1) scores.push(await exact());
+      await engine.dispose();
+    }
+    return scores;
+  });
+  assert.equal(first.length, 160);
+  assert.ok(first.slice(1).every(Number.isFinite));
+  assert.deepEqual(later, first);
+  assert.deepEqual(chunked, first);
+});

@@ -1,4 +1,5 @@
 /** Type test: what the package exports is assignable to the contract (fireside.d.ts), name by name; nothing is dropped. */
+import type OpenAI from "openai";
 import type * as Contract from "./fireside";
 import type * as Ours from "../../js/index";
 
@@ -29,5 +30,15 @@ export type Inputs = [
   Accepts<Contract.ChatCompletion, Ours.ChatCompletion>,
   Accepts<Contract.ChatCompletionChunk, Ours.ChatCompletionChunk>,
   Accepts<Contract.TextCompletion, Ours.TextCompletion>,
+  Accepts<Contract.TextCompletionChunk, Ours.TextCompletionChunk>,
+  Accepts<Contract.EmbeddingResponse<string>, Ours.EmbeddingResponse<string>>,
+  Accepts<Contract.ModelCard, Ours.ModelCard>,
+  Accepts<Contract.StepTrace, Ours.StepTrace>,
+  Accepts<Contract.Stream<Contract.ChatCompletionChunk>, Ours.Stream<Ours.ChatCompletionChunk>>,
+  // And what the SDK's readers are given is what they know.
+  Accepts<OpenAI.Chat.Completions.ChatCompletion, Ours.ChatCompletion>,
+  Accepts<OpenAI.Chat.Completions.ChatCompletionChunk, Ours.ChatCompletionChunk>,
+  Accepts<OpenAI.Completions.Completion, Ours.TextCompletion>,
+  Accepts<OpenAI.CreateEmbeddingResponse, Ours.EmbeddingResponse<number[]>>,
 ];
 type Accepts<Wide, Narrow extends Wide> = [Wide, Narrow];

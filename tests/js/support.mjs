@@ -14,7 +14,7 @@ export async function survey(source) { return JSON.stringify(await script.survey
 export function __wbg_reset_state() { script.renewed?.(); }
 export class WasmEngine {
   static async load(source, options, onEvent) { await script.load?.(source, JSON.parse(options), onEvent); return new WasmEngine(); }
-  info() { return JSON.stringify({ modelId: "scripted", backend: "cpu", warnings: [] }); }
+  info() { return JSON.stringify({ modelId: "scripted", backend: "cpu", kv: { dtype: "f32" }, memory: { weightBytes: 4 }, warnings: [] }); }
   stats() { return JSON.stringify({ steps: 3, rate: {} }); }
   trace(last) { return JSON.stringify(script.trace?.(last) ?? []); }
   submit(request, prompt, onEvent, paced) { return script.submit(JSON.parse(request), prompt, onEvent, paced); }

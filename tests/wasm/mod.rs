@@ -63,13 +63,13 @@ fn plain(error: &JsValue) -> Value {
 
 async fn generate(engine: &WasmEngine, request: &Value) -> Result<Value, Value> {
     let (on_event, receiver) = last_event();
-    engine.submit(&request.to_string(), None, function(&on_event)).map_err(|e| plain(&e))?;
+    engine.submit(&request.to_string(), None, function(&on_event), false).map_err(|e| plain(&e))?;
     receiver.await.expect("one last event")
 }
 
 async fn score(engine: &WasmEngine, tokens: Vec<u32>) -> Result<Value, Value> {
     let (on_event, receiver) = last_event();
-    engine.score(tokens, 1, function(&on_event)).map_err(|e| plain(&e))?;
+    engine.score(tokens, 1, function(&on_event), 0).map_err(|e| plain(&e))?;
     receiver.await.expect("one last event")
 }
 

@@ -29,6 +29,8 @@ pub struct Control {
     pub short: Cell<bool>,
     /// Milliseconds that a step takes, plus so many a token.
     pub cost: Cell<(f64, f64)>,
+    /// Steps may be given up where they stand.
+    pub can_give_up: Cell<bool>,
     closed: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     /// Tokens of each step.
@@ -151,6 +153,10 @@ impl Executor for ScriptedExecutor {
 
     fn stats(&self) -> ExecutorStats {
         self.stats
+    }
+
+    fn can_give_up(&self) -> bool {
+        self.control.can_give_up.get()
     }
 
     fn fault(&self, error: &Error) -> Fault {

@@ -193,3 +193,29 @@ fn a_completion_that_fills_the_context_ends_with_length() {
     let result = bench.run(r#"{"prompt":"abc","temperature":0,"max_tokens":100000}"#).result();
     assert_eq!(result.usage.total_tokens, 128);
 }
+
+#[test]
+fn the_last_event_of_a_choice_says_why_it_ended_and_offsets_are_of_the_whole_text() {
+    let mut bench = Bench::new(small());
+    // Four bytes of one character (two UTF-16 units), then text that is held back for a stop string.
+    bench.control.say(3, bytes("h\u{1F600}abcd"));
+    let json = r#"{"prompt":"abc","max_tokens":9,"temperature":0,"logprobs":0,"stop":"abx"}"#;
+    let events = bench.run(json).tokens();
+    let offsets: Vec<_> = events.iter().map(|e| e.offset.unwrap()).collect();
+    assert_eq!(offsets, [0, 1, 1, 1, 1, 3, 4, 5, 6]);
+    let texts: Vec<_> = events.iter().map(|e| e.text.as_str()).collect();
+    assert_eq!(texts, ["h", "", "", "", "\u{1F600}", "", "", "abc", "d"]);
+    let (last, rest) = events.split_last().unwrap();
+    assert_eq!(last.finish_reason, Some(FinishReason::Length));
+    assert!(rest.iter().all(|e| e.finish_reason.is_none()));
+    bench.control.say(3, bytes("é").take(1).chain(bytes("7")));
+    let broken = bench.run(&json.replace("\"max_tokens\":9", "\"max_tokens\":2")).tokens();
+    assert_eq!(
+        broken.iter().map(|e| (e.text.as_str(), e.offset)).collect::<Vec<_>>(),
+        [("", Some(0)), ("\u{fffd}7", Some(1))]
+    );
+    bench.control.say(3, bytes("h\u{1F600}abcd"));
+    let stopped = bench.run(&json.replace("abx", "cd").replace("\"logprobs\":0,", "")).tokens();
+    assert_eq!(stopped.last().unwrap().finish_reason, Some(FinishReason::Stop));
+    assert!(stopped.iter().all(|e| e.offset.is_none()));
+}

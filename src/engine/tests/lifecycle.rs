@@ -97,6 +97,34 @@ fn a_cancel_while_the_executor_works_frees_the_blocks_at_once() {
 }
 
 #[test]
+fn a_step_that_nobody_waits_for_any_more_is_given_up_where_it_stands() {
+    let mut bench = Bench::new(small());
+    bench.control.can_give_up.set(true);
+    let (first, second) = (bench.submit(BYSTANDER), bench.submit(r#"{"prompt":"abc","max_tokens":4}"#));
+    bench.control.close();
+    bench.task.run_until_parked();
+    assert!(bench.control.is_waiting());
+    let free = bench.engine.stats().blocks.free;
+    bench.engine.cancel(first.id());
+    bench.task.run_until_parked();
+    assert_eq!(bench.engine.stats().steps, 0);
+    let ticks = bench.engine.stats().ticks;
+    assert_eq!(ticks, 1, "somebody is left in the step");
+    bench.engine.cancel(second.id());
+    assert_eq!(bench.engine.stats().blocks.held, 0, "at once");
+    assert!(bench.engine.stats().blocks.free > free);
+    bench.task.run_until_parked();
+    assert!(bench.engine.stats().ticks > ticks, "the loop does not wait for the executor");
+    assert!(bench.control.steps.borrow().is_empty());
+    bench.engine.check();
+    // What such a step may have written is never taken for anything.
+    bench.control.open();
+    let expected = Bench::new(small()).run(BYSTANDER).result();
+    assert_eq!(bench.run(BYSTANDER).result().choices, expected.choices);
+    bench.assert_clean();
+}
+
+#[test]
 fn deadlines_end_requests_in_every_phase() {
     for (timeout, phase) in [(5.0, "queued"), (35.0, "prefill"), (200.0, "decode")] {
         let mut bench = Bench::new(SchedulerConfig { max_running: 1, token_budget: 8, ..small() });

@@ -128,6 +128,7 @@ proptest! {
         };
         let mut bench = Bench::new(config);
         let mut logs: Vec<(usize, EventLog)> = Vec::new();
+        bench.control.can_give_up.set(ops.len() % 2 == 0);
         for op in ops {
             match op {
                 Op::Submit(i) => match bench.try_submit(&request(i)) {

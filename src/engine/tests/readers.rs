@@ -104,3 +104,31 @@ fn a_reader_that_waits_is_woken() {
     assert!(reader.is_over());
     assert_eq!(seen.get(), (8, true));
 }
+
+#[test]
+fn a_callback_with_credit_is_paced_like_a_queue() {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    let mut bench = Bench::new(small());
+    let expected = bench.run(LONG).result();
+    let events: Rc<RefCell<Vec<Event>>> = Rc::default();
+    let sink = Rc::clone(&events);
+    let request = GenerateRequest::from_json(LONG).unwrap();
+    let (_, credit) =
+        bench.engine.generate_paced(request, 1, move |event: Event| sink.borrow_mut().push(event)).unwrap();
+    let other = bench.submit(LONG);
+    bench.task.run_until_parked();
+    assert_eq!(other.result().choices, expected.choices, "nobody waits for it");
+    assert_eq!(events.borrow().len(), MAX_UNREAD);
+    for (read, delivered) in [(1, MAX_UNREAD + 1), (10, MAX_UNREAD + 11), (0, MAX_UNREAD + 11)] {
+        credit.read(read);
+        bench.task.run_until_parked();
+        assert_eq!(events.borrow().len(), delivered);
+    }
+    credit.read(1000);
+    bench.task.run_until_parked();
+    let events = events.borrow();
+    let Some(Event::Done(result)) = events.last() else { panic!("{:?}", events.last()) };
+    assert_eq!((events.len(), &result.choices), (121, &expected.choices));
+    bench.assert_clean();
+}
