@@ -48,7 +48,9 @@ function crossOrigin(why: string, cause: unknown): FiresideError {
 
 /** A Worker that cannot start (no such file, not JavaScript, blocked by policy) says so by an event without a message. */
 function workerError(event: ErrorEvent): FiresideError {
-  const why = event.message ? `failed: ${event.message}.` : "could not be started: its script was not found, is not JavaScript, or a policy forbids it.";
+  const why = event.message
+    ? `failed: ${event.message}.`
+    : "could not be started: its script was not found, is not JavaScript, or a policy forbids it (Vite 7's dev server needs `optimizeDeps.exclude: [\"fireside\"]`).";
   const details = { file: event.filename ?? "", line: event.lineno ?? 0 };
   return new FiresideError("worker.failed", `The Worker ${why} ${WAYS_OUT}`, details);
 }

@@ -15,7 +15,7 @@ let opened;
 before(async () => {
   work = await openInstalled();
   browser = await openBrowser();
-  server = await serveFolder(work, copyIn(work, "tests/package/fixtures/plain"), { mounts: { "/fireside.wasm": wasmFile(), "/unnamed": wasmFile() } });
+  server = await serveFolder(copyIn(work, "tests/package/fixtures/plain"), { mounts: { "/fireside.wasm": wasmFile(), "/unnamed": wasmFile() } });
   opened = await openPage(browser.browser, server.url);
   ({ page } = opened);
 });
@@ -29,7 +29,7 @@ after(async () => {
 const wasmFile = () => path.join(installed(work), "pkg/wasm/fireside_bg.wasm");
 
 test("the HTML example completes a prompt, and stops when asked", async () => {
-  const own = await serveFolder(work, copyIn(work, "examples/html"));
+  const own = await serveFolder(copyIn(work, "examples/html"));
   const { page: example, errors, close } = await openPage(browser.browser, own.url);
   try {
     await assertCompletes(work, browser.browser, example);
@@ -72,7 +72,7 @@ test("nothing is fetched but what the page names", async () => {
 
 test("a strict content security policy is enough, in the page and in the Worker", async () => {
   const policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'; report-uri /violation";
-  const own = await serveFolder(work, copyIn(work, "tests/package/fixtures/csp"), { headers: { "content-security-policy": policy } });
+  const own = await serveFolder(copyIn(work, "tests/package/fixtures/csp"), { headers: { "content-security-policy": policy } });
   const { page: strict, errors, close } = await openPage(browser.browser, own.url);
   try {
     await strict.waitForFunction(() => window.ready);
@@ -187,7 +187,7 @@ test("persistent storage is asked for from the page: granted in silence, refused
 });
 
 test("a package on another origin is an error at once that names the worker option; the ways out work", async () => {
-  const other = await serveFolder(work, copyIn(work, "tests/package/fixtures/plain"), {
+  const other = await serveFolder(copyIn(work, "tests/package/fixtures/plain"), {
     headers: { "access-control-allow-origin": "*", "cross-origin-resource-policy": "cross-origin" },
   });
   const folder = copyIn(work, "tests/package/fixtures/plain");
@@ -195,7 +195,7 @@ test("a package on another origin is an error at once that names the worker opti
   fs.writeFileSync(path.join(folder, "own-worker.js"), `/** The page's own Worker script. */\nimport "${there}/worker.js";\n`);
   const html = path.join(folder, "index.html");
   fs.writeFileSync(html, fs.readFileSync(html, "utf8").replace("./node_modules/fireside/pkg", there));
-  const here = await serveFolder(work, folder);
+  const here = await serveFolder(folder);
   const { page: split, close } = await openPage(browser.browser, here.url);
   try {
     await split.waitForFunction(() => window.ready);

@@ -21,10 +21,11 @@ export async function openInstalled() {
   return given ? { folder: given, close: () => undefined } : openWork();
 }
 
-/** Copies a folder of the checkout into the work folder under a name of its own; `model` is where the tiny model goes in it. */
+/** Copies a folder of the checkout into the work folder under a name of its own, with the installed package; `model` is where the tiny model goes in it. */
 export function copyIn(work, from, { model, as = path.basename(from) } = {}) {
   const folder = fs.mkdtempSync(path.join(work.folder, `${as}-`));
   fs.cpSync(path.join(ROOT, from), folder, { recursive: true });
+  fs.cpSync(installed(work), path.join(folder, "node_modules/fireside"), { recursive: true });
   if (model) {
     fs.mkdirSync(path.dirname(path.join(folder, model)), { recursive: true });
     fs.copyFileSync(TINY, path.join(folder, model));
@@ -35,9 +36,9 @@ export function copyIn(work, from, { model, as = path.basename(from) } = {}) {
 /** The installed package's folder. */
 export const installed = (work) => path.join(work.folder, "node_modules/fireside");
 
-/** Serves a folder with node_modules/fireside and the model beside it, and nothing of the checkout's own. */
-export function serveFolder(work, folder, options = {}) {
-  const mounts = { "/": folder, "/node_modules/fireside/": installed(work), "/model.gguf": TINY, ...options.mounts };
+/** Serves a folder and the model beside it, and nothing of the checkout's own. */
+export function serveFolder(folder, options = {}) {
+  const mounts = { "/": folder, "/model.gguf": TINY, ...options.mounts };
   return serve({ isolate: false, defaults: false, ...options, mounts });
 }
 
@@ -86,7 +87,7 @@ let reference;
 /** The text of the reference's tokens, as the installed package gives it where its tokens are compared one by one. */
 export async function referenceText(work, browser) {
   if (reference !== undefined) return reference;
-  const server = await serveFolder(work, copyIn(work, "tests/package/fixtures/plain"));
+  const server = await serveFolder(copyIn(work, "tests/package/fixtures/plain"));
   const { page, close } = await openPage(browser, server.url);
   try {
     const got = await page.evaluate(([prompt, count]) => window.complete(prompt, count), [PROMPT, TOKENS.length]);
