@@ -18,7 +18,7 @@ export function connectTo(worker: boolean | Worker, onError: (error: FiresideErr
   }
   const target = worker === true ? makeWorker() : worker;
   target.addEventListener("error", (event) => {
-    onError(workerError(event));
+    onError(workerError(event, worker === true));
   });
   const connect: Connect = { fireside: "connect", port: port2 };
   target.postMessage(connect, [port2]);
@@ -40,14 +40,21 @@ const WAYS_OUT =
   "Give the `worker` option a Worker of your own that runs fireside/worker, or `worker: false` to run in this thread.";
 
 /** Browsers start Workers from the page's own origin only, whatever CORS says. */
-function crossOrigin(why: string, cause: unknown): FiresideError {
+function crossOrigin(why: string, cause?: unknown): FiresideError {
   const origin = globalThis.location?.origin ?? "";
   const message = `The Worker's script may not be started from ${origin}: ${why} Serve the package from the page's own origin. ${WAYS_OUT}`;
-  return new FiresideError("worker.cross_origin", message, { origin }, { cause });
+  return new FiresideError("worker.cross_origin", message, { origin }, cause === undefined ? undefined : { cause });
 }
 
-/** A Worker that cannot start (no such file, not JavaScript, blocked by policy) says so by an event without a message. */
-function workerError(event: ErrorEvent): FiresideError {
+/** Where this very script came from; in a bundle that may be an address of the build's, which says nothing. */
+function isElsewhere(): boolean {
+  const { protocol, origin } = new URL(import.meta.url);
+  return protocol.startsWith("http") && globalThis.location !== undefined && origin !== globalThis.location.origin;
+}
+
+/** A Worker that cannot start (no such file, not JavaScript, blocked by policy; in Firefox another origin too) says so by an event without a message. */
+function workerError(event: ErrorEvent, ours: boolean): FiresideError {
+  if (ours && !event.message && isElsewhere()) return crossOrigin("it lies on another origin.");
   const why = event.message
     ? `failed: ${event.message}.`
     : "could not be started: its script was not found, is not JavaScript, or a policy forbids it (Vite 7's dev server needs `optimizeDeps.exclude: [\"fireside\"]`).";
