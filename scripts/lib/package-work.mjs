@@ -3,7 +3,8 @@ import crypto from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
 import { run } from "./exec.mjs";
-import { CACHE, ROOT } from "./paths.mjs";
+import { UserError } from "./fail.mjs";
+import { CACHE, PKG, ROOT } from "./paths.mjs";
 
 const NPM = process.platform === "win32" ? "npm.cmd" : "npm";
 const PINS = path.join(ROOT, "tests/package");
@@ -49,6 +50,7 @@ function removeStale(all, used) {
  * pkg/ must be built.
  */
 export async function openWork() {
+  if (!fs.existsSync(path.join(PKG, "worker.js"))) throw new UserError("build.missing", "pkg/ is not built: run `npm run build`");
   const runs = path.join(await tools(), "runs");
   fs.mkdirSync(runs, { recursive: true });
   const folder = fs.mkdtempSync(path.join(runs, "run-"));
