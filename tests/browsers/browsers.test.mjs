@@ -23,7 +23,7 @@ for (const [name, open] of Object.entries(BROWSERS)) {
     });
 
     test("loads the tiny model and streams the reference's tokens, in a Worker, in the page, and inside workers", () => {
-      for (const place of ["worker", "page", "blob", "dedicated", "shared", "service"]) {
+      for (const place of ["worker", "page", "response", "module", "blob", "dedicated", "shared", "service"]) {
         assert.deepEqual(ran.results[place].tokens, TOKENS, `${place}: ${JSON.stringify(ran.results[place])}`);
         assert.deepEqual(ran.results[place].streamed, TOKENS, place);
       }
@@ -43,6 +43,11 @@ for (const [name, open] of Object.entries(BROWSERS)) {
           assert.match(got.message, /worker: false/);
         }
       }
+    });
+
+    test("wasm that is none is load.wasm", () => {
+      assert.equal(ran.results.notWasm.code, "load.wasm", JSON.stringify(ran.results.notWasm));
+      assert.equal(ran.results.notWasm.ours, true);
     });
 
     test("the policy was in force", () => {

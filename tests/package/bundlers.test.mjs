@@ -163,3 +163,9 @@ test("Next: the example's build and server, its page rendered without a window",
   assert.match(html, /<input[^>]+name="prompt"/, "the client component is rendered on the server");
   await assertApp(url);
 });
+
+test("Next: the example's dev server", { timeout: 240_000 }, async () => {
+  const folder = copyIn(work, "examples/next", { model: "public/model.gguf" });
+  // By the name that its dev server knows itself under: others' requests it refuses.
+  await assertApp(await start(folder, "next", ["dev", "--hostname", "localhost", "--port", "0"]));
+});

@@ -95,6 +95,52 @@ test("a strict content security policy is enough, in the page and in the Worker"
   }
 });
 
+test("a policy that lacks what is needed gives errors that say so", async () => {
+  const lacking = async (policy, options) => {
+    const own = await serveFolder(copyIn(work, "tests/package/fixtures/csp"), { headers: { "content-security-policy": policy } });
+    const { page: strict, close } = await openPage(browser.browser, own.url);
+    try {
+      await strict.waitForFunction(() => window.ready);
+      return await strict.evaluate((given) => window.caught(window.load(given)), options);
+    } finally {
+      await close();
+      own.close();
+    }
+  };
+  const noWorker = await lacking("default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'none'; connect-src 'self'", {});
+  assert.equal(noWorker.code, "worker.failed", noWorker.message);
+  assert.match(noWorker.message, /policy/);
+  for (const worker of [true, false]) {
+    const noWasm = await lacking("default-src 'none'; script-src 'self'; worker-src 'self'; connect-src 'self'", { worker });
+    assert.equal(noWasm.code, "load.wasm", noWasm.message);
+    assert.match(noWasm.message, /wasm-unsafe-eval/);
+  }
+});
+
+test("the engine may be called from its own callbacks", async () => {
+  const got = await page.evaluate(async (prompt) => {
+    const out = [];
+    for (const worker of [true, false]) {
+      const engine = await window.load({ worker });
+      const inner = [];
+      const request = { prompt, temperature: 0, max_tokens: 4 };
+      const result = await engine.generate(request, {
+        onToken: ({ text }) => inner.push(Promise.all([engine.stats(), engine.tokenize(text), engine.generate({ ...request, max_tokens: 2 })])),
+      });
+      const nested = (await Promise.all(inner)).map(([, , { choices }]) => [...choices[0].tokens]);
+      // Dispose from within a callback ends the request that called it.
+      const ended = await window.caught(engine.generate({ ...request, max_tokens: 400, logit_bias: { 2: -100 } }, { onToken: () => void engine.dispose() }));
+      out.push({ tokens: [...result.choices[0].tokens], nested, ended: ended.code });
+    }
+    return out;
+  }, PROMPT);
+  for (const { tokens, nested, ended } of got) {
+    assert.deepEqual(tokens, TOKENS.slice(0, 4));
+    assert.deepEqual(nested, Array(4).fill(TOKENS.slice(0, 2)));
+    assert.equal(ended, "engine.disposed");
+  }
+});
+
 test("the wasm is taken from a URL, a Response and a Module, in a Worker and in the page", async () => {
   const asked = opened.asked.length;
   const got = await page.evaluate(async ([prompt, count]) => {

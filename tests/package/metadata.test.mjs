@@ -59,6 +59,23 @@ test("the tarball holds the package and nothing else, each script with its types
   }
 });
 
+test("the types stand alone: in pages and in workers, however modules are resolved, with nothing left unchecked", { timeout: 120_000 }, () => {
+  const folder = copyIn(work, "tests/package/fixtures/types");
+  const cases = [
+    { lib: ["ES2022", "DOM", "DOM.Iterable"], module: "ES2022", moduleResolution: "bundler" },
+    { lib: ["ES2022", "DOM", "DOM.Iterable"], module: "NodeNext", moduleResolution: "NodeNext" },
+    { lib: ["ES2022", "WebWorker"], module: "ES2022", moduleResolution: "bundler" },
+  ];
+  fs.writeFileSync(path.join(folder, "package.json"), '{ "type": "module" }');
+  for (const given of cases) {
+    const compilerOptions = { target: "ES2022", strict: true, skipLibCheck: false, noEmit: true, types: [], exactOptionalPropertyTypes: true, ...given };
+    fs.writeFileSync(path.join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions, files: ["consumer.ts"] }));
+    const done = spawnSync(process.execPath, [path.join(ROOT, "node_modules/typescript/bin/tsc"), "-p", "."], { cwd: folder, encoding: "utf8" });
+    assert.equal(done.stdout, "", JSON.stringify(given));
+    assert.equal(done.status, 0);
+  }
+});
+
 test("the examples and the fixtures pin the same versions", () => {
   const versions = (file) => {
     const { dependencies = {}, devDependencies = {} } = JSON.parse(fs.readFileSync(path.join(ROOT, file), "utf8"));
