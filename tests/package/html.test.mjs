@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
 import { after, before, test } from "node:test";
-import { PROMPT, TOKENS, assertCompletes, copyIn, installed, openBrowser, openInstalled, openPage, outside, serveFolder } from "./support.mjs";
+import { POLICY, PROMPT, TOKENS, assertCompletes, copyIn, installed, openBrowser, openInstalled, openPage, outside, serveFolder } from "./support.mjs";
 
 const COUNT = TOKENS.length;
 let work;
@@ -71,7 +71,7 @@ test("nothing is fetched but what the page names", async () => {
 });
 
 test("a strict content security policy is enough, in the page and in the Worker", async () => {
-  const policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'; report-uri /violation";
+  const policy = `${POLICY}; report-uri /violation`;
   const own = await serveFolder(copyIn(work, "tests/package/fixtures/csp"), { headers: { "content-security-policy": policy } });
   const { page: strict, errors, close } = await openPage(browser.browser, own.url);
   try {
@@ -107,11 +107,11 @@ test("a policy that lacks what is needed gives errors that say so", async () => 
       own.close();
     }
   };
-  const noWorker = await lacking("default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'none'; connect-src 'self'", {});
+  const noWorker = await lacking(POLICY.replace("worker-src 'self'", "worker-src 'none'"), {});
   assert.equal(noWorker.code, "worker.failed", noWorker.message);
   assert.match(noWorker.message, /policy/);
   for (const worker of [true, false]) {
-    const noWasm = await lacking("default-src 'none'; script-src 'self'; worker-src 'self'; connect-src 'self'", { worker });
+    const noWasm = await lacking(POLICY.replace(" 'wasm-unsafe-eval'", ""), { worker });
     assert.equal(noWasm.code, "load.wasm", noWasm.message);
     assert.match(noWasm.message, /wasm-unsafe-eval/);
   }

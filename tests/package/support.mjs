@@ -15,6 +15,9 @@ const [golden] = index.find(({ file }) => file === path.basename(TINY)).prompts;
 export const PROMPT = golden.text;
 export const TOKENS = golden.greedy_ids_f64.slice(0, 24);
 
+/** The content security policy that docs/package.md says is enough. */
+export const POLICY = /^```\n(default-src .+)\n```$/m.exec(fs.readFileSync(path.join(ROOT, "docs/package.md"), "utf8"))[1];
+
 /** The installed tarball: the stage's own when it runs the tests, else one made for this file. */
 export async function openInstalled() {
   const given = process.env.FIRESIDE_PACKAGE_WORK;
