@@ -9,7 +9,7 @@ export interface Connection {
   ownWorker: Worker | null;
 }
 
-/** Connects to a new Worker (true), to a given one, or to a host in this thread (false). `onError` is told of each error of a Worker. */
+/** Connects to a new Worker (true), to a given one, or to a host in this thread (false). `onError` is told of each error of a Worker, of a given one until it answers. */
 export function connectTo(worker: boolean | Worker, onError: (error: FiresideError) => void): Connection {
   const { port1, port2 } = new MessageChannel();
   if (worker === false) {
@@ -17,9 +17,20 @@ export function connectTo(worker: boolean | Worker, onError: (error: FiresideErr
     return { port: port1, ownWorker: null };
   }
   const target = worker === true ? makeWorker() : worker;
-  target.addEventListener("error", (event) => {
+  const listener = (event: ErrorEvent): void => {
     onError(workerError(event, worker === true));
-  });
+  };
+  target.addEventListener("error", listener);
+  if (worker !== true) {
+    // Once it has answered, the errors of a Worker that is not ours are its owner's.
+    port1.addEventListener(
+      "message",
+      () => {
+        target.removeEventListener("error", listener);
+      },
+      { once: true },
+    );
+  }
   const connect: Connect = { fireside: "connect", port: port2 };
   target.postMessage(connect, [port2]);
   return { port: port1, ownWorker: worker === true ? target : null };

@@ -60,6 +60,8 @@ async function until(what, look) {
 /** A program that is ended with the session. */
 function program(file, args, options = {}) {
   const child = spawn(file, args, { stdio: "ignore", ...options });
+  const onExit = () => child.kill();
+  process.on("exit", onExit);
   const closed = new Promise((resolve) => {
     child.on("close", resolve);
     child.on("error", resolve);
@@ -71,6 +73,7 @@ function program(file, args, options = {}) {
       const timer = setTimeout(() => child.kill("SIGKILL"), 5_000);
       await closed;
       clearTimeout(timer);
+      process.off("exit", onExit);
     },
   };
 }

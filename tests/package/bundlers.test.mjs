@@ -30,7 +30,9 @@ const BIN = { vite: "vite/bin/vite.js", "vite-7": "vite-7/bin/vite.js", webpack:
 
 function bundler(folder, name, args) {
   const bin = path.join(work.folder, "../../node_modules", BIN[name]);
-  return spawn(process.execPath, [bin, ...args], { cwd: folder, env: ENV, stdio: ["ignore", "pipe", "pipe"] });
+  const child = spawn(process.execPath, [bin, ...args], { cwd: folder, env: ENV, stdio: ["ignore", "pipe", "pipe"] });
+  process.on("exit", () => child.kill());
+  return child;
 }
 
 /** Runs to the end; the output, or an error with it. */
@@ -90,6 +92,22 @@ test("Vite: the example's build", { timeout: 180_000 }, async () => {
   try {
     const asked = await assertApp(server.url);
     assert.equal(asked.some((url) => url.includes("node_modules")), false, "the built app stands alone");
+  } finally {
+    server.close();
+  }
+});
+
+test("Vite: the wasm and the Worker placed by the app itself", { timeout: 180_000 }, async () => {
+  const folder = copyIn(work, "examples/vite", { model: "public/model.gguf" });
+  const main = path.join(folder, "main.js");
+  const code = fs.readFileSync(main, "utf8").replace('"/model.gguf", {', '"/model.gguf", { wasm, worker: new EngineWorker(),');
+  const imports = 'import wasm from "fireside/fireside_bg.wasm?url";\nimport EngineWorker from "fireside/worker?worker";\n';
+  fs.writeFileSync(main, imports + code);
+  await build(folder, "vite", ["build", "--assetsDir", "elsewhere"]);
+  const server = await serveFolder(path.join(folder, "dist"));
+  try {
+    const asked = await assertApp(server.url);
+    assert.deepEqual([...new Set(asked.filter((url) => /wasm|worker/.test(url)).map((url) => new URL(url).pathname.split("/")[1]))], ["elsewhere"]);
   } finally {
     server.close();
   }
