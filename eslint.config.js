@@ -24,8 +24,13 @@ export default tseslint.config(
     },
   },
   {
-    files: ["**/*.mjs", "www/**/*.js", "benches/**/*.js", "eslint.config.js"],
-    languageOptions: { ecmaVersion: 2024, sourceType: "module", globals: { ...globals.node, ...globals.browser } },
+    files: ["**/*.mjs", "**/*.js", "**/*.jsx"],
+    languageOptions: {
+      ecmaVersion: 2024,
+      sourceType: "module",
+      globals: { ...globals.node, ...globals.browser, ...globals.webextensions },
+      parserOptions: { ecmaFeatures: { jsx: true } },
+    },
     rules: { "no-eval": "error", "no-new-func": "error", eqeqeq: "error", "max-lines": ["error", 600] },
   },
 );

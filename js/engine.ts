@@ -1,4 +1,5 @@
 /** The public Engine: checks what it is given, talks to the host through a Client, and gives results their public shape. */
+/// <reference lib="esnext.disposable" preserve="true" />
 import * as check from "./check.js";
 import type { EngineMessage } from "./client.js";
 import { Client } from "./client.js";

@@ -41,8 +41,8 @@ export async function startWasm(wasm: string | WebAssembly.Module | null, signal
     await init({ module_or_path: module ?? undefined });
   } catch (cause) {
     if (!isWrongModule(cause)) throw cause;
-    const hint = module ? "" : " If a bundler moves the package's files, say where its wasm is by the `wasm` option.";
-    throw wrong(`The wasm module could not be started: ${reason(cause)}.${hint}`, {}, cause);
+    const hint = module || isPolicy(cause) ? "" : " If a bundler moves the package's files, say where its wasm is by the `wasm` option.";
+    throw wrong(`The wasm module could not be started: ${reason(cause)}${hint}`, {}, cause);
   }
 }
 
@@ -67,11 +67,19 @@ function checkModule(module: WebAssembly.Module): void {
 
 /** Running out of memory and traps are not the module's fault. */
 function isWrongModule(cause: unknown): boolean {
-  return cause instanceof TypeError || cause instanceof WebAssembly.CompileError || cause instanceof WebAssembly.LinkError;
+  return cause instanceof TypeError || cause instanceof WebAssembly.CompileError || cause instanceof WebAssembly.LinkError || isPolicy(cause);
 }
 
+/** Browsers differ in the class of this error and name the old, wider keyword for what is missing. */
+function isPolicy(cause: unknown): boolean {
+  return cause instanceof Error && /content security policy|\bCSP\b|unsafe-eval/i.test(cause.message);
+}
+
+/** What was thrown, as a sentence. */
 function reason(cause: unknown): string {
-  return cause instanceof Error ? cause.message : String(cause);
+  const said = cause instanceof Error ? cause.message : String(cause);
+  const sentence = said.endsWith(".") ? said : `${said}.`;
+  return isPolicy(cause) ? `${sentence} The content security policy must allow 'wasm-unsafe-eval' for scripts.` : sentence;
 }
 
 function wrong(message: string, details: Record<string, unknown>, cause?: unknown): FiresideError {

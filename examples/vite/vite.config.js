@@ -1,4 +1,4 @@
-/** Vite's dev server bundles dependencies ahead of time, which would part fireside from its Worker and its wasm: leave it as it is. */
+/** Up to version 7 Vite's dev server bundles dependencies into files of its own, which would part fireside from its Worker. Later versions do not need this. */
 export default {
   optimizeDeps: { exclude: ["fireside"] },
 };

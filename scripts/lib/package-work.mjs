@@ -3,12 +3,15 @@ import crypto from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
 import { run } from "./exec.mjs";
-import { CACHE, ROOT } from "./paths.mjs";
+import { UserError } from "./fail.mjs";
+import { CACHE, PKG, ROOT } from "./paths.mjs";
 
 const NPM = process.platform === "win32" ? "npm.cmd" : "npm";
 const PINS = path.join(ROOT, "tests/package");
-/** Folders that nothing used for this long are removed. */
-const STALE_MS = 14 * 24 * 3600 * 1000;
+const DAY_MS = 24 * 3600 * 1000;
+/** Bundlers that nothing used for this long are removed, and what a run that was killed left behind. */
+const TOOLS_STALE_MS = 14 * DAY_MS;
+const RUN_STALE_MS = DAY_MS;
 
 /** The bundlers' folder, by its lock file. A half-done install is never seen under its name. */
 async function tools() {
@@ -31,16 +34,16 @@ async function tools() {
   }
   const now = new Date();
   fs.utimesSync(folder, now, now);
-  removeStale(all, folder);
+  removeStale(all, TOOLS_STALE_MS);
+  removeStale(path.join(folder, "runs"), RUN_STALE_MS);
   return folder;
 }
 
-function removeStale(all, used) {
-  for (const parent of [all, path.join(used, "runs")]) {
-    for (const name of fs.existsSync(parent) ? fs.readdirSync(parent) : []) {
-      const folder = path.join(parent, name);
-      if (Date.now() - fs.statSync(folder).mtimeMs > STALE_MS) fs.rmSync(folder, { recursive: true, force: true });
-    }
+function removeStale(parent, age) {
+  for (const name of fs.existsSync(parent) ? fs.readdirSync(parent) : []) {
+    const folder = path.join(parent, name);
+    const stat = fs.statSync(folder, { throwIfNoEntry: false });
+    if (stat && Date.now() - stat.mtimeMs > age) fs.rmSync(folder, { recursive: true, force: true });
   }
 }
 
@@ -49,6 +52,7 @@ function removeStale(all, used) {
  * pkg/ must be built.
  */
 export async function openWork() {
+  if (!fs.existsSync(path.join(PKG, "worker.js"))) throw new UserError("build.missing", "pkg/ is not built: run `npm run build`");
   const runs = path.join(await tools(), "runs");
   fs.mkdirSync(runs, { recursive: true });
   const folder = fs.mkdtempSync(path.join(runs, "run-"));

@@ -6,6 +6,7 @@ import { findChromium } from "./chromium.mjs";
 import { output, run } from "./exec.mjs";
 import { UserError } from "./fail.mjs";
 import { ROOT, TOOLS, bindgenVersion, which } from "./paths.mjs";
+import { findFirefox, findWebKit } from "./webdriver.mjs";
 
 const note = (text) => console.error(`setup: ${text}`);
 
@@ -59,7 +60,7 @@ function isDebian() {
 async function debianPackages(packages, why) {
   const sudo = asRoot();
   const words = `apt-get install ${packages.join(" ")}`;
-  if (!isDebian() || !sudo) throw missing(why, debianHint(words));
+  if (!isDebian() || !sudo) throw missing(why, debianHint(words, packages));
   note(`installing ${packages.join(", ")}`);
   const env = { DEBIAN_FRONTEND: "noninteractive" };
   const apt = [...sudo, "apt-get"];
@@ -67,8 +68,9 @@ async function debianPackages(packages, why) {
   await run(apt[0], [...apt.slice(1), "install", "-y", "-qq", "--no-install-recommends", ...packages], { env });
 }
 
-function debianHint(words) {
+function debianHint(words, packages) {
   if (isDebian()) return `run \`${words}\` as root`;
+  if (!packages.some((name) => name.startsWith("chromium"))) return `on Debian as root: \`${words}\``;
   return `install Chromium or Google Chrome and put it on PATH, or set CHROMIUM to its path (on Debian as root: \`${words}\`)`;
 }
 
@@ -96,6 +98,18 @@ export async function setupVulkan() {
     if (!(error instanceof UserError)) throw error;
     note(error.message);
   }
+}
+
+/** Firefox and WebKitGTK for the tests that compare browsers. Optional; the names of those that cannot be had here. */
+export async function setupBrowsers() {
+  const wanted = [...(findFirefox() ? [] : ["firefox-esr"]), ...(findWebKit() ? [] : ["webkit2gtk-driver", "xvfb"])];
+  try {
+    if (wanted.length > 0) await debianPackages(wanted, "Firefox or WebKitGTK's driver");
+  } catch (error) {
+    if (!(error instanceof UserError)) throw error;
+    note(error.message);
+  }
+  return [...(findFirefox() ? [] : ["Firefox"]), ...(findWebKit() ? [] : ["WebKitGTK"])];
 }
 
 /** Environment that makes native WebGPU tests run on a software driver, or null where there is none. */

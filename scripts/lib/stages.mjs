@@ -6,7 +6,8 @@ import { UserError } from "./fail.mjs";
 import { ROOT, which } from "./paths.mjs";
 import { build } from "./build.mjs";
 import { defaultModel } from "./model.mjs";
-import { setup, setupVulkan, vulkanEnv } from "./setup.mjs";
+import { openWork } from "./package-work.mjs";
+import { setup, setupBrowsers, setupVulkan, vulkanEnv } from "./setup.mjs";
 
 const NATIVE = ["--features", "cpu,webgpu"];
 /** The package's own profile and features: one build of the dependencies serves both. */
@@ -62,6 +63,23 @@ async function deny() {
   await cargo("deny", "--all-features", "check", "licenses", "bans", "sources");
 }
 
+/** Runs the tests of a folder one after another in one installed copy of the packed tarball. */
+async function onInstalled(folder) {
+  const work = await openWork();
+  try {
+    const env = { FIRESIDE_PACKAGE_WORK: work.folder };
+    await run(process.execPath, ["--test", "--test-force-exit", "--test-concurrency=1", ...testFiles(folder)], { env });
+  } finally {
+    work.close();
+  }
+}
+
+async function browsers() {
+  const missing = await setupBrowsers();
+  await onInstalled("tests/browsers");
+  if (missing.length > 0) throw new Skipped(`not in ${missing.join(" and ")}, which cannot be installed here; passed in the others`);
+}
+
 /** `browser`: needs one, so `--quick` leaves it out. */
 export const STAGES = [
   { name: "setup", work: ({ quick }) => setup({ browser: !quick, driver: !quick }) },
@@ -91,4 +109,6 @@ export const STAGES = [
     },
   },
   { name: "browser", browser: true, work: () => run(process.execPath, ["--test", "--test-force-exit", "--test-concurrency=1", ...testFiles("tests/browser")]) },
+  { name: "package", browser: true, work: () => onInstalled("tests/package") },
+  { name: "browsers", browser: true, work: browsers },
 ];

@@ -65,6 +65,10 @@ test("a given Worker that breaks before it answers is an error, afterwards its o
   await assert.rejects(loading, coded("worker.failed"));
 
   const given = new globalThis.Worker("b");
+  let listeners = 0;
+  for (const [name, by] of [["addEventListener", 1], ["removeEventListener", -1]]) {
+    given[name] = (...args) => (EventTarget.prototype[name].apply(given, args), (listeners += by));
+  }
   const { port1, port2 } = new MessageChannel();
   given.postMessage = ({ port }) => {
     // A host of another thread: what the client sends is passed on to a real one.
@@ -74,6 +78,7 @@ test("a given Worker that breaks before it answers is an error, afterwards its o
   const { serve } = await importJs("host", { submit: (_request, _prompt, onEvent) => (onEvent("done", doneEvent()), 1) });
   serve(port2);
   const engine = await Engine.load(FILE, { worker: given });
+  assert.equal(listeners, 0, "nothing of ours stays on it");
   given.dispatchEvent(new Event("error"));
   assert.equal((await engine.generate({ prompt: "a" })).choices[0].text, "hi");
   await engine.dispose();

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
 import { after, before, test } from "node:test";
-import { PROMPT, TOKENS, assertCompletes, copyIn, installed, openBrowser, openInstalled, openPage, outside, serveFolder } from "./support.mjs";
+import { POLICY, PROMPT, TOKENS, assertCompletes, copyIn, installed, openBrowser, openInstalled, openPage, outside, serveFolder } from "./support.mjs";
 
 const COUNT = TOKENS.length;
 let work;
@@ -15,7 +15,7 @@ let opened;
 before(async () => {
   work = await openInstalled();
   browser = await openBrowser();
-  server = await serveFolder(work, copyIn(work, "tests/package/fixtures/plain"), { mounts: { "/fireside.wasm": wasmFile(), "/unnamed": wasmFile() } });
+  server = await serveFolder(copyIn(work, "tests/package/fixtures/plain"), { mounts: { "/fireside.wasm": wasmFile(), "/unnamed": wasmFile() } });
   opened = await openPage(browser.browser, server.url);
   ({ page } = opened);
 });
@@ -29,7 +29,7 @@ after(async () => {
 const wasmFile = () => path.join(installed(work), "pkg/wasm/fireside_bg.wasm");
 
 test("the HTML example completes a prompt, and stops when asked", async () => {
-  const own = await serveFolder(work, copyIn(work, "examples/html"));
+  const own = await serveFolder(copyIn(work, "examples/html"));
   const { page: example, errors, close } = await openPage(browser.browser, own.url);
   try {
     await assertCompletes(work, browser.browser, example);
@@ -71,8 +71,8 @@ test("nothing is fetched but what the page names", async () => {
 });
 
 test("a strict content security policy is enough, in the page and in the Worker", async () => {
-  const policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'; report-uri /violation";
-  const own = await serveFolder(work, copyIn(work, "tests/package/fixtures/csp"), { headers: { "content-security-policy": policy } });
+  const policy = `${POLICY}; report-uri /violation`;
+  const own = await serveFolder(copyIn(work, "tests/package/fixtures/csp"), { headers: { "content-security-policy": policy } });
   const { page: strict, errors, close } = await openPage(browser.browser, own.url);
   try {
     await strict.waitForFunction(() => window.ready);
@@ -92,6 +92,52 @@ test("a strict content security policy is enough, in the page and in the Worker"
   } finally {
     await close();
     own.close();
+  }
+});
+
+test("a policy that lacks what is needed gives errors that say so", async () => {
+  const lacking = async (policy, options) => {
+    const own = await serveFolder(copyIn(work, "tests/package/fixtures/csp"), { headers: { "content-security-policy": policy } });
+    const { page: strict, close } = await openPage(browser.browser, own.url);
+    try {
+      await strict.waitForFunction(() => window.ready);
+      return await strict.evaluate((given) => window.caught(window.load(given)), options);
+    } finally {
+      await close();
+      own.close();
+    }
+  };
+  const noWorker = await lacking(POLICY.replace("worker-src 'self'", "worker-src 'none'"), {});
+  assert.equal(noWorker.code, "worker.failed", noWorker.message);
+  assert.match(noWorker.message, /policy/);
+  for (const worker of [true, false]) {
+    const noWasm = await lacking(POLICY.replace(" 'wasm-unsafe-eval'", ""), { worker });
+    assert.equal(noWasm.code, "load.wasm", noWasm.message);
+    assert.match(noWasm.message, /wasm-unsafe-eval/);
+  }
+});
+
+test("the engine may be called from its own callbacks", async () => {
+  const got = await page.evaluate(async (prompt) => {
+    const out = [];
+    for (const worker of [true, false]) {
+      const engine = await window.load({ worker });
+      const inner = [];
+      const request = { prompt, temperature: 0, max_tokens: 4 };
+      const result = await engine.generate(request, {
+        onToken: ({ text }) => inner.push(Promise.all([engine.stats(), engine.tokenize(text), engine.generate({ ...request, max_tokens: 2 })])),
+      });
+      const nested = (await Promise.all(inner)).map(([, , { choices }]) => [...choices[0].tokens]);
+      // Dispose from within a callback ends the request that called it.
+      const ended = await window.caught(engine.generate({ ...request, max_tokens: 400, logit_bias: { 2: -100 } }, { onToken: () => void engine.dispose() }));
+      out.push({ tokens: [...result.choices[0].tokens], nested, ended: ended.code });
+    }
+    return out;
+  }, PROMPT);
+  for (const { tokens, nested, ended } of got) {
+    assert.deepEqual(tokens, TOKENS.slice(0, 4));
+    assert.deepEqual(nested, Array(4).fill(TOKENS.slice(0, 2)));
+    assert.equal(ended, "engine.disposed");
   }
 });
 
@@ -187,7 +233,7 @@ test("persistent storage is asked for from the page: granted in silence, refused
 });
 
 test("a package on another origin is an error at once that names the worker option; the ways out work", async () => {
-  const other = await serveFolder(work, copyIn(work, "tests/package/fixtures/plain"), {
+  const other = await serveFolder(copyIn(work, "tests/package/fixtures/plain"), {
     headers: { "access-control-allow-origin": "*", "cross-origin-resource-policy": "cross-origin" },
   });
   const folder = copyIn(work, "tests/package/fixtures/plain");
@@ -195,7 +241,7 @@ test("a package on another origin is an error at once that names the worker opti
   fs.writeFileSync(path.join(folder, "own-worker.js"), `/** The page's own Worker script. */\nimport "${there}/worker.js";\n`);
   const html = path.join(folder, "index.html");
   fs.writeFileSync(html, fs.readFileSync(html, "utf8").replace("./node_modules/fireside/pkg", there));
-  const here = await serveFolder(work, folder);
+  const here = await serveFolder(folder);
   const { page: split, close } = await openPage(browser.browser, here.url);
   try {
     await split.waitForFunction(() => window.ready);

@@ -15,16 +15,20 @@ const [golden] = index.find(({ file }) => file === path.basename(TINY)).prompts;
 export const PROMPT = golden.text;
 export const TOKENS = golden.greedy_ids_f64.slice(0, 24);
 
+/** The content security policy that docs/package.md says is enough. */
+export const POLICY = /^```\n(default-src .+)\n```$/m.exec(fs.readFileSync(path.join(ROOT, "docs/package.md"), "utf8"))[1];
+
 /** The installed tarball: the stage's own when it runs the tests, else one made for this file. */
 export async function openInstalled() {
   const given = process.env.FIRESIDE_PACKAGE_WORK;
   return given ? { folder: given, close: () => undefined } : openWork();
 }
 
-/** Copies a folder of the checkout into the work folder under a name of its own; `model` is where the tiny model goes in it. */
+/** Copies a folder of the checkout into the work folder under a name of its own, with the installed package; `model` is where the tiny model goes in it. */
 export function copyIn(work, from, { model, as = path.basename(from) } = {}) {
   const folder = fs.mkdtempSync(path.join(work.folder, `${as}-`));
   fs.cpSync(path.join(ROOT, from), folder, { recursive: true });
+  fs.cpSync(installed(work), path.join(folder, "node_modules/fireside"), { recursive: true });
   if (model) {
     fs.mkdirSync(path.dirname(path.join(folder, model)), { recursive: true });
     fs.copyFileSync(TINY, path.join(folder, model));
@@ -35,9 +39,9 @@ export function copyIn(work, from, { model, as = path.basename(from) } = {}) {
 /** The installed package's folder. */
 export const installed = (work) => path.join(work.folder, "node_modules/fireside");
 
-/** Serves a folder with node_modules/fireside and the model beside it, and nothing of the checkout's own. */
-export function serveFolder(work, folder, options = {}) {
-  const mounts = { "/": folder, "/node_modules/fireside/": installed(work), "/model.gguf": TINY, ...options.mounts };
+/** Serves a folder and the model beside it, and nothing of the checkout's own. */
+export function serveFolder(folder, options = {}) {
+  const mounts = { "/": folder, "/model.gguf": TINY, ...options.mounts };
   return serve({ isolate: false, defaults: false, ...options, mounts });
 }
 
@@ -86,7 +90,7 @@ let reference;
 /** The text of the reference's tokens, as the installed package gives it where its tokens are compared one by one. */
 export async function referenceText(work, browser) {
   if (reference !== undefined) return reference;
-  const server = await serveFolder(work, copyIn(work, "tests/package/fixtures/plain"));
+  const server = await serveFolder(copyIn(work, "tests/package/fixtures/plain"));
   const { page, close } = await openPage(browser, server.url);
   try {
     const got = await page.evaluate(([prompt, count]) => window.complete(prompt, count), [PROMPT, TOKENS.length]);

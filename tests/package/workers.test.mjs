@@ -12,7 +12,7 @@ let opened;
 before(async () => {
   work = await openInstalled();
   browser = await openBrowser();
-  server = await serveFolder(work, copyIn(work, "tests/package/fixtures/workers"));
+  server = await serveFolder(copyIn(work, "tests/package/fixtures/workers"));
   opened = await openPage(browser.browser, server.url);
   ({ page } = opened);
   await page.waitForFunction(() => window.ready);
