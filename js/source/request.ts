@@ -8,8 +8,6 @@ import { tuning } from "./tuning.js";
 export interface Target {
   url: string;
   headers: Record<string, string>;
-  /** Keep the browser's own HTTP cache out of it: the bytes are kept elsewhere, and twice is once too much. */
-  noStore: boolean;
 }
 
 /** What tells one version of a file from another, as far as the server shows it to this origin. */
@@ -109,19 +107,30 @@ export class Reply {
   }
 }
 
+/**
+ * Sends a request for the whole file, without Range: the second thing to try on first contact. With Range a browser asks for the
+ * bytes as they are, and takes an answer that is compressed all the same for a broken one.
+ */
+export async function askWhole(target: Target, signal: AbortSignal, expect: Validator | null): Promise<Reply> {
+  const watch = new Watch(target.url, signal);
+  const init: RequestInit = { headers: target.headers, signal: watch.signal, cache: "no-store" };
+  return checked(await watch.during(fetch(target.url, init)), target, { start: 0, end: null }, expect, watch);
+}
+
 /** Sends a request for a range. `expect`, the version that was begun, makes another version a `source.changed`. */
 export async function ask(target: Target, range: Range, signal: AbortSignal, expect: Validator | null, ifRange: boolean): Promise<Reply> {
   const headers: Record<string, string> = { ...target.headers, Range: rangeHeader(range) };
   const strong = expect?.etag?.startsWith("W/") === false ? expect.etag : null;
   if (ifRange && strong !== null) headers["If-Range"] = strong;
   const watch = new Watch(target.url, signal);
-  const init: RequestInit = { headers, signal: watch.signal, ...(target.noStore ? { cache: "no-store" as const } : {}) };
-  let response = await watch.during(fetch(target.url, init));
-  if (response.status === 206 && isEncoded(response)) {
-    // A range of a compressed form is of no use; the whole comes decompressed.
-    response.body?.cancel().catch(() => undefined);
-    response = await watch.during(fetch(target.url, { ...init, headers: target.headers }));
-  }
+  // The browser's own cache stays out of it: it would keep gigabytes a second time, and it gives a file that was once wrong for as
+  // long as it thinks fit, without asking.
+  const init: RequestInit = { headers, signal: watch.signal, cache: "no-store" };
+  const response = await watch.during(fetch(target.url, init));
+  return checked(response, target, range, expect, watch);
+}
+
+function checked(response: Response, target: Target, range: Range, expect: Validator | null, watch: Watch): Reply {
   try {
     return check(response, target, range, expect, watch);
   } catch (error) {
@@ -136,6 +145,10 @@ function check(response: Response, target: Target, range: Range, expect: Validat
   if (response.status === 416 && range.start === 0) return reply;
   if (response.status === 416 && expect) throw changed(target.url, expect, reply.validator);
   if (response.status !== 200 && response.status !== 206) throw statusError(target.url, response);
+  if (reply.partial && isEncoded(response)) {
+    const message = `${target.url} answered with a range of a compressed file, which is of no use.`;
+    throw new FiresideError("http.bad_range", message, { url: target.url, expected: "identity", got: response.headers.get("content-encoding") });
+  }
   const asked = /^bytes (\d+)-/.exec(response.headers.get("content-range") ?? "")?.[1];
   if (reply.partial && asked !== undefined && Number(asked) !== range.start) {
     throw new FiresideError("http.bad_range", `${target.url} answered with another range than the one that was asked for.`, {

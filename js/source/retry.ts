@@ -3,7 +3,7 @@ import { FiresideError } from "../errors.js";
 import { tuning } from "./tuning.js";
 
 /** Progress between two failures that counts as the connection working again. */
-const WORKING_BYTES = 64 * 1024;
+const WORKING_BYTES = 16 * 1024;
 
 const PASSING_CODES = new Set(["http.network", "http.stalled", "http.truncated"]);
 const PASSING_STATUS = new Set([408, 425, 429]);

@@ -7,7 +7,7 @@
 import { FiresideError } from "../errors.js";
 import { checkRange } from "../source/blob.js";
 import type { Reply, Target, Validator } from "../source/request.js";
-import { ask, changed, identifies, refuseOther, truncated } from "../source/request.js";
+import { ask, askWhole, changed, identifies, refuseOther, truncated } from "../source/request.js";
 import { Patience } from "../source/retry.js";
 import { Sha256 } from "../source/sha256.js";
 import { tuning } from "../source/tuning.js";
@@ -149,9 +149,9 @@ export class Download implements ByteSource {
     } else {
       this.#startOver();
     }
-    for (;;) {
+    for (let attempt = 1; ; attempt++) {
       try {
-        return await this.#contact();
+        return await this.#contact(attempt);
       } catch (error) {
         const stale = error instanceof FiresideError && error.code === "source.changed" && this.#ranges.bytes > 0;
         if (stale) this.#startOver();
@@ -176,11 +176,15 @@ export class Download implements ByteSource {
     this.#validator = { etag: null, modified: null, total: 0 };
   }
 
-  async #contact(): Promise<Reply> {
+  async #contact(attempt: number): Promise<Reply> {
     const resumed = this.#ranges.bytes > 0;
+    const { signal } = this.#options;
     const [start = 0, end = null] = resumed ? (this.#ranges.gap(0, this.len) ?? []) : [];
     const range = { start, end: end === this.len ? null : end };
-    const reply = await ask(this.target, range, this.#options.signal, resumed ? this.#validator : null, sameOrigin(this.target.url));
+    const reply =
+      attempt === 2 && !resumed
+        ? await askWhole(this.target, signal, null)
+        : await ask(this.target, range, signal, resumed ? this.#validator : null, sameOrigin(this.target.url));
     this.#ranged = reply.partial;
     this.#ifRange = reply.sameOrigin;
     if (resumed && !this.#options.certain && !identifies(reply.validator)) {
@@ -256,7 +260,9 @@ export class Download implements ByteSource {
 
   async #ask(start: number, end: number): Promise<Reply> {
     const range = { start, end: end === this.len ? null : end };
-    return ask(this.target, range, this.#options.signal, this.#validator, this.#ifRange);
+    const reply = await ask(this.target, range, this.#options.signal, this.#validator, this.#ifRange);
+    this.#ranged = reply.partial;
+    return reply;
   }
 
   /** Writes a body to its end, to `limit`, or to where a long stretch is there already. */

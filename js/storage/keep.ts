@@ -140,7 +140,7 @@ export class Keeping implements Opened {
     const permits = new Permits(tuning.connections);
     for (const [index, url] of this.#urls.entries()) {
       const onBytes = progress.of(index, url);
-      const download = await Download.start({ url, headers, noStore: true }, await this.#openPart(index), {
+      const download = await Download.start({ url, headers }, await this.#openPart(index), {
         id: this.id,
         files: this.#urls.length,
         signal: this.#hooks.signal,

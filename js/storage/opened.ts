@@ -65,7 +65,7 @@ export async function openHeader(files: readonly WireFile[], headers: Record<str
   const sources: ByteSource[] = [];
   const options = { signal, onBytes: () => undefined, headerOnly: true };
   for (const file of files) {
-    sources.push("blob" in file ? new BlobSource(file.blob) : await openUrl({ url: file.url, headers, noStore: false }, options));
+    sources.push("blob" in file ? new BlobSource(file.blob) : await openUrl({ url: file.url, headers }, options));
   }
   return joined(sources);
 }
@@ -81,7 +81,7 @@ export async function openPlain(files: readonly WireFile[], headers: Record<stri
     else {
       const hash = want.integrity ? { hash: new Sha256() } : {};
       const options = { signal: hooks.signal, onBytes: progress.of(index, file.url), peek: files.length > 1, ...hash };
-      sources.push(await openUrl({ url: file.url, headers, noStore: false }, options));
+      sources.push(await openUrl({ url: file.url, headers }, options));
     }
   }
   const [first = ""] = names;
