@@ -169,8 +169,12 @@ export class Download implements ByteSource {
   }
 
   #startOver(): void {
-    this.#part.journal.clear();
-    this.#part.data.truncate(0);
+    try {
+      this.#part.journal.clear();
+      this.#part.data.truncate(0);
+    } catch (error) {
+      throw storageError(error, "The download could not be started over");
+    }
     this.#ranges = new Ranges();
     this.#hash = new Sha256();
     this.#validator = { etag: null, modified: null, total: 0 };

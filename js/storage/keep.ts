@@ -11,10 +11,11 @@ import type { Release } from "./locks.js";
 import { hold, readLock, writeLock } from "./locks.js";
 import type { Hooks, Opened, Want } from "./opened.js";
 import { checkDigest, joined } from "./opened.js";
-import { storageError } from "./opfs.js";
+import { isHeld, storageError } from "./opfs.js";
 import { Permits } from "./permits.js";
 import { folderKey } from "./record.js";
 import { relay } from "./relay.js";
+import { room } from "./room.js";
 
 /** A Worker that was ended may hold its files for a moment longer than its locks. */
 const HANDLE_TRIES = 10;
@@ -35,17 +36,6 @@ export async function waitForTurn(key: string, hooks: Hooks): Promise<Release> {
   } finally {
     stop();
   }
-}
-
-/** Bytes that may still be stored here, as far as the browser tells. */
-async function room(bytes: number): Promise<void> {
-  const storage = (navigator as { storage?: StorageManager }).storage;
-  const { usage = 0, quota = Infinity } = (await storage?.estimate?.().catch(() => null)) ?? {};
-  const available = Math.max(0, quota - usage);
-  if (bytes <= available) return;
-  const details = { needed: bytes, available, missing: bytes - available };
-  const message = `Storage has room for ${String(available)} more bytes, ${String(bytes)} are needed: ${String(bytes - available)} are missing.`;
-  throw new FiresideError("storage.quota", message, details);
 }
 
 /** The downloads of one model's files. The caller holds the write lock, and `release` lets it go. */
@@ -163,8 +153,7 @@ export class Keeping implements Opened {
       try {
         return await this.#library.openPart(this.#key, index);
       } catch (error) {
-        const held = error instanceof Error && error.name === "NoModificationAllowedError";
-        if (!held || tries === HANDLE_TRIES) throw storageError(error, "The file to download into could not be opened");
+        if (!isHeld(error) || tries === HANDLE_TRIES) throw storageError(error, "The file to download into could not be opened");
         await new Promise((resolve) => setTimeout(resolve, HANDLE_WAIT_MS));
       }
     }
