@@ -88,7 +88,8 @@ export class Reply {
       modified: response.headers.get("last-modified"),
       total: totalBytes(response, range, this.sameOrigin),
     };
-    this.#body = response.body ? response.body.getReader() : null;
+    // 416 for the first byte means an empty file; what comes with it is talk.
+    this.#body = response.body && response.status !== 416 ? response.body.getReader() : null;
     this.#watch = watch;
   }
 

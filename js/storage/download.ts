@@ -65,6 +65,11 @@ export class Download implements ByteSource {
   #savedAt = 0;
   #open = true;
   #pump: Promise<void> = Promise.resolve();
+  #placed: () => void = () => undefined;
+  /** Resolves when the download has its turn, or has read the header and waits for its turn. */
+  readonly placed = new Promise<void>((resolve) => {
+    this.#placed = resolve;
+  });
 
   private constructor(target: Target, part: PartFile, options: DownloadOptions) {
     this.target = target;
@@ -149,11 +154,12 @@ export class Download implements ByteSource {
     } else {
       this.#startOver();
     }
-    for (let attempt = 1; ; attempt++) {
+    for (let attempt = 1; ; ) {
       try {
         return await this.#contact(attempt);
       } catch (error) {
         const stale = error instanceof FiresideError && error.code === "source.changed" && this.#ranges.bytes > 0;
+        attempt = stale ? 1 : attempt + 1;
         if (stale) this.#startOver();
         else await this.#patience.failed(error);
       }
@@ -238,6 +244,7 @@ export class Download implements ByteSource {
         reply = null;
         this.#cursor = null;
       }
+      this.#placed();
       release ??= await this.#options.permits.next(this.#options.signal);
       for (let gap = this.#ranges.gap(0, this.len); gap; gap = this.#ranges.gap(0, this.len)) {
         try {
@@ -258,6 +265,7 @@ export class Download implements ByteSource {
       this.#fail(error);
       throw error;
     } finally {
+      this.#placed();
       release?.();
     }
   }

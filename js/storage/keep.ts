@@ -140,6 +140,8 @@ export class Keeping implements Opened {
         certain: this.#want.integrity !== null,
       });
       onBytes(download.len - download.missing, download.len);
+      // The next file is asked for when this one streams or waits: so many connections at most.
+      await download.placed;
       this.#files.push(
         new KeptFile(download, this.#hooks.signal, onBytes, (error, missing) => {
           this.#lose(error, missing);

@@ -5,7 +5,8 @@ import fs from "node:fs";
 import { after, before, test } from "node:test";
 import { faultyFiles } from "./faults.mjs";
 import { openPage, TINY, tinyEntry } from "./support.mjs";
-import { bigGguf, splitGguf } from "../tools/gguf.mjs";
+import { bigGguf, hugeGguf, splitGguf, spreadGguf } from "../tools/gguf.mjs";
+import { SparseFile } from "../tools/sparse.mjs";
 import { tuning } from "../tools/tuning.mjs";
 
 const MB = 1_000_000;
@@ -324,6 +325,35 @@ test("preflight of a model reads its header only", async () => {
   assert.equal(got.missing.code, "http.status");
   assert.ok(file.requests.reduce((sum, { sent }) => sum + sent, 0) <= 1024 * 1024, JSON.stringify(file.requests));
   assert.ok(!(await list()).some(({ id }) => /header|fits/.test(id)), "nothing is stored");
+});
+
+test("a model that cannot fit is refused before a byte of its weights is fetched, and it is said what would", async () => {
+  const { header, length } = hugeGguf(TINY, 40, 2 ** 20);
+  assert.ok(length > 8 * 2 ** 30);
+  const file = files.put("/huge.gguf", { data: new SparseFile(length, [[0, header]]) });
+  const fits = await page.page.evaluate(() => window.caught(window.fireside.preflight("/huge.gguf")));
+  assert.equal(fits.value?.fits.cpu, "no", JSON.stringify(fits));
+  assert.ok(fits.value.fits.weightBytes > 8 * 2 ** 30 && fits.value.fits.reason.length > 0);
+  const got = await load("/huge.gguf", { cache: "none" });
+  assert.equal(got.code, "memory.wasm", JSON.stringify(got));
+  assert.ok(got.details.got > got.details.expected && got.details.expected > 3 * 2 ** 30, JSON.stringify(got.details));
+  // What was on its way when the header was read, and no more: a thousandth of the file.
+  const sent = file.requests.reduce((sum, request) => sum + request.sent, 0);
+  assert.ok(sent < length / 1000, `${sent} bytes were sent`);
+});
+
+test("a cache larger than memory is refused with the context that fits", async () => {
+  const got = await load("/kept.gguf", { kvCache: { blocks: 2 ** 31 } });
+  assert.equal(got.code, "memory.kv", JSON.stringify(got));
+  assert.ok(got.details.expected > 0 && got.details.contextLength > 0, JSON.stringify(got.details));
+});
+
+test("tensors beyond 4 GiB of a file are found", async () => {
+  const { length, pieces } = spreadGguf(TINY, 5 * 2 ** 30);
+  const file = files.put("/spread.gguf", { data: new SparseFile(length, pieces) });
+  const got = await load("/spread.gguf", { cache: "none" });
+  assert.equal(got.tokens, expected, JSON.stringify(got));
+  assert.ok(file.requests.some(({ range }) => Number(/^bytes=(\d+)/.exec(range)[1]) > 2 ** 32));
 });
 
 test("nothing went wrong in the page unseen", () => {
