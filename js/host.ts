@@ -57,6 +57,7 @@ class Host {
     const wire = toWire(error);
     this.#crashed = new FiresideError(wire.code, wire.message, wire.details);
     this.#requests.clear();
+    this.#quiet?.();
     this.#post({ t: "crashed", error: wire });
   }
 

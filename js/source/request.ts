@@ -24,6 +24,10 @@ export interface Range {
   end: number | null;
 }
 
+/** A stall timer that fires this late says nothing of the server; it looks again after the grace. */
+const LATE_MS = 500;
+const GRACE_MS = 1000;
+
 const HTML = /^\s*(<!doctype|<html|<\?xml|<head|<body)/i;
 
 /** True when two answers cannot be of the same version. What one of them does not show decides nothing. */
@@ -232,11 +236,19 @@ class Watch {
 
   async during<T>(work: Promise<T>): Promise<T> {
     let stalled = false;
-    const stallMs = tuning.stallMs;
-    const timer = setTimeout(() => {
+    const { stallMs } = tuning;
+    let due = performance.now() + stallMs;
+    const look = (): void => {
+      // A timer that comes late means that this thread was busy or asleep, not the server: what arrived meanwhile gets its turn.
+      if (performance.now() - due > LATE_MS) {
+        due = performance.now() + GRACE_MS;
+        timer = setTimeout(look, GRACE_MS);
+        return;
+      }
       stalled = true;
       this.#controller.abort();
-    }, stallMs);
+    };
+    let timer = setTimeout(look, stallMs);
     try {
       return await work;
     } catch (cause) {

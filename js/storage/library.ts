@@ -164,11 +164,11 @@ export class Library {
     if (!found) throw notFound(id);
   }
 
-  /** Removes a model unless it is being downloaded or read: then `storage.busy`. */
-  async dropUnused(key: string, id: string): Promise<void> {
+  /** Removes a model unless it is being downloaded or read: then `storage.busy`. `owned`: the caller holds the write lock. */
+  async dropUnused(key: string, id: string, owned = false): Promise<void> {
     const busy = (): FiresideError =>
       new FiresideError("storage.busy", `The model ${id} is being downloaded or read; it can be removed afterwards.`, { id });
-    const write = await hold(writeLock(key), { ifAvailable: true });
+    const write = owned ? () => undefined : await hold(writeLock(key), { ifAvailable: true });
     if (!write) throw busy();
     const read = await hold(readLock(key), { ifAvailable: true });
     try {

@@ -70,11 +70,11 @@ async function openById(id: string, want: Want, hooks: Hooks): Promise<Opened> {
 }
 
 /** The stored copy of these URLs. One that is not what `integrity` asks for has been removed, and counts as none. */
-async function openFound(library: Library, urls: readonly string[], want: Want, hooks: Hooks): Promise<Opened | null> {
+async function openFound(library: Library, urls: readonly string[], want: Want, hooks: Hooks, owned = false): Promise<Opened | null> {
   const found = await library.find(urls);
   if (!found) return null;
   try {
-    return await openStored(library, found, want.integrity, hooks);
+    return await openStored(library, found, want.integrity, hooks, owned);
   } catch (error) {
     if (error instanceof FiresideError && error.code === "integrity.mismatch") return null;
     throw error;
@@ -86,7 +86,7 @@ async function openKept(library: Library, urls: readonly string[], headers: Reco
   const release = await waitForTurn(folderKey(urls), hooks);
   let stored: Opened | null;
   try {
-    stored = await openFound(library, urls, want, hooks);
+    stored = await openFound(library, urls, want, hooks, true);
   } catch (error) {
     release();
     throw error;

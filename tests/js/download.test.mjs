@@ -232,6 +232,17 @@ test("two that want one model at once: one downloads, the other waits, is told, 
   assert.ok(two.told.progress.some((p) => !p.fromCache));
 });
 
+test("who waited for another's download and finds the wrong file fetches the right one", async () => {
+  fakeStorage();
+  const file = serve({ fault: (n) => (n === 1 ? { data: OTHER } : null) });
+  const first = await openModel(want(file.url), hooks());
+  const second = openModel(want(file.url, { integrity: [sha256(DATA)] }), hooks());
+  await first.finish();
+  const opened = await second;
+  assert.equal((await opened.finish()).sha256, sha256(DATA));
+  assert.equal(file.requests.length, 2);
+});
+
 test("the library lists what is unfinished, renames, and refuses to remove what is in use", async () => {
   const disk = fakeStorage();
   const file = serve({ fault: (n) => (n === 1 ? { stallAfter: 2 * MB } : null) });
