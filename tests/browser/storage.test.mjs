@@ -302,10 +302,13 @@ test("models can be pulled under a name, from URLs and Blobs, inspected and remo
 });
 
 test("a model that is being downloaded is not removed", async () => {
-  files.put("/busy.gguf", { data, fault: () => ({ pace: [5_000, 20] }) });
+  let open;
+  const gate = new Promise((resolve) => (open = resolve));
+  files.put("/busy.gguf", { data, fault: () => ({ gate: [100_000, gate] }) });
   const busy = load("/busy.gguf");
   await until(async () => (await list()).some(({ id, complete }) => id.endsWith("/busy.gguf") && !complete));
   assert.equal((await call("remove", [`${page.url}/busy.gguf`])).code, "storage.busy");
+  open();
   assert.equal((await busy).tokens, expected);
   assert.equal((await call("remove", [`${page.url}/busy.gguf`])).code, undefined);
 });
