@@ -16,6 +16,20 @@ export function mayPass(error: unknown): boolean {
   return error.code === "http.status" && (status >= 500 || PASSING_STATUS.has(status));
 }
 
+/** A controller that fires when `outer` does, and may be fired by itself: for work that can end before its caller's does. */
+export function linked(outer: AbortSignal): AbortController {
+  const inner = new AbortController();
+  const follow = (): void => {
+    inner.abort(outer.reason);
+  };
+  if (outer.aborted) follow();
+  else outer.addEventListener("abort", follow, { once: true });
+  inner.signal.addEventListener("abort", () => {
+    outer.removeEventListener("abort", follow);
+  });
+  return inner;
+}
+
 /** Resolves after `ms`, rejects with the signal's reason when it fires before. */
 export function sleep(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {

@@ -2,6 +2,7 @@
 import { FiresideError } from "../errors.js";
 import type { OnProgress } from "../source/progress.js";
 import { Progress } from "../source/progress.js";
+import { linked } from "../source/retry.js";
 import { tuning } from "../source/tuning.js";
 import type { StoredModel } from "../types.js";
 import { Download } from "./download.js";
@@ -47,6 +48,8 @@ export class Keeping implements Opened {
   readonly #urls: readonly string[];
   readonly #want: Want;
   readonly #hooks: Hooks;
+  /** Ends the downloads when the caller gives up, and when the reader did. */
+  readonly #downloads: AbortController;
   readonly #release: Release;
   readonly #files: KeptFile[] = [];
   readonly #tell: OnProgress;
@@ -59,6 +62,7 @@ export class Keeping implements Opened {
     this.#urls = urls;
     this.#want = want;
     this.#hooks = hooks;
+    this.#downloads = linked(hooks.signal);
     this.#release = release;
     this.id = want.id ?? urls[0] ?? "";
     const teller = relay.speak(this.#key);
@@ -133,7 +137,7 @@ export class Keeping implements Opened {
       const download = await Download.start({ url, headers }, await this.#openPart(index), {
         id: this.id,
         files: this.#urls.length,
-        signal: this.#hooks.signal,
+        signal: this.#downloads.signal,
         onBytes,
         permits,
         room,
@@ -143,7 +147,7 @@ export class Keeping implements Opened {
       // The next file is asked for when this one streams or waits: so many connections at most.
       await download.placed;
       this.#files.push(
-        new KeptFile(download, this.#hooks.signal, onBytes, (error, missing) => {
+        new KeptFile(download, this.#downloads.signal, onBytes, (error, missing) => {
           this.#lose(error, missing);
         }),
       );
@@ -185,6 +189,7 @@ export class Keeping implements Opened {
 
   /** Closes everything; what arrived stays to be resumed, or goes. */
   async #end(drop: boolean): Promise<void> {
+    this.#downloads.abort();
     try {
       await Promise.all(this.#files.map((file) => file.stop()));
       if (drop) await this.#library.drop(this.#key);
@@ -197,6 +202,7 @@ export class Keeping implements Opened {
   }
 
   #letGo(): void {
+    this.#downloads.abort();
     this.#hush();
     this.#release();
   }

@@ -149,6 +149,35 @@ test("an abort settles with the signal's reason and leaves a part that is resume
   await call("remove", [pulled.value.id]);
 });
 
+test("an abort in any phase settles before anything else happens, and the next load succeeds", async () => {
+  files.put("/phases.gguf", { data });
+  const integrity = sha256(data);
+  for (const phase of ["start", "download", "upload", "verify"]) {
+    const got = await page.page.evaluate(async ([wanted, sum]) => {
+      const controller = new AbortController();
+      const reason = new Error(wanted);
+      let settled = null;
+      let at;
+      const aborted = new Promise((resolve) => (at = resolve));
+      const abort = () => {
+        controller.abort(reason);
+        // A macrotask after the abort the promise must have settled already.
+        setTimeout(() => at(settled), 0);
+      };
+      const onProgress = (p) => p.phase === wanted && !controller.signal.aborted && abort();
+      window.fireside.Engine.load("/phases.gguf", { backend: "cpu", integrity: sum, signal: controller.signal, onProgress }).then(
+        () => (settled = "loaded"),
+        (error) => (settled = error === reason ? "reason" : String(error)),
+      );
+      if (wanted === "start") setTimeout(abort, 0);
+      return aborted;
+    }, [phase, integrity]);
+    assert.equal(got, "reason", phase);
+    assert.equal((await load("/phases.gguf", { integrity })).tokens, expected, `after an abort in ${phase}`);
+    if (phase !== "upload") await call("remove", [`${page.url}/phases.gguf`]);
+  }
+});
+
 test("two tabs that want one model download it once, and both are told how far it is", async () => {
   let open;
   const gate = new Promise((resolve) => (open = resolve));

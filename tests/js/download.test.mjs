@@ -206,14 +206,28 @@ test("a file that is not the right one is not kept, and a commit that fails is a
   assert.deepEqual(disk.key(), []);
 });
 
-test("what the reader finds to be no model is dropped, what it was interrupted in is kept", async () => {
+test("what the reader finds to be no model is dropped, what it was interrupted in is kept; neither waits for the rest", async () => {
   for (const [code, kept] of [["gguf.bad_magic", 0], ["model.missing_tensor", 0], ["memory.gpu", 1]]) {
     const disk = fakeStorage();
-    const opened = await openModel(want(serve({}).url), hooks());
+    // The rest of the file never comes: whoever waited for it would wait for ever.
+    const opened = await openModel(want(serve({ fault: () => ({ stallAfter: MB }) }).url), hooks());
     await opened.bytes.read(0, 100);
     await opened.abandon(new FiresideError(code, ""));
     assert.equal(disk.key().length, kept, code);
     assert.equal(disk.system.handles.size, 0);
+  }
+});
+
+test("a plain source's connection is closed when the reader is done with it", async () => {
+  fakeStorage();
+  for (const end of [(opened) => opened.finish(), (opened) => opened.abandon(new Error("enough"))]) {
+    let closed;
+    const closing = new Promise((resolve) => (closed = resolve));
+    const file = serve({ fault: (_n, request) => (request.on("close", closed), { stallAfter: MB }) });
+    const opened = await openModel(want(file.url, { cache: "none" }), hooks());
+    await opened.bytes.read(0, 100);
+    await end(opened);
+    await closing;
   }
 });
 
