@@ -7,7 +7,7 @@ import { FiresideError } from "../errors.js";
 import type { ByteSource } from "../wasm/fireside.js";
 import { BlobSource, checkRange } from "./blob.js";
 import type { Reply, Target, Validator } from "./request.js";
-import { ask, askWhole, refuseOther, truncated } from "./request.js";
+import { ask, askWhole, changed, identifies, OVERLAP_BYTES, refuseOther, sameBytes, truncated } from "./request.js";
 import { Patience } from "./retry.js";
 import { Sha256 } from "./sha256.js";
 
@@ -178,7 +178,7 @@ class UrlSource implements HashedSource {
       try {
         if (!this.#reply) {
           this.#until = this.#options.headerOnly ? Math.min(this.len, at + PEEK_BYTES) : this.len;
-          this.#reply = await this.#open({ start: at, end: this.#until === this.len ? null : this.#until });
+          this.#reply = await this.#openAt(at);
         }
         const bytes = await this.#reply.next();
         if (bytes === null && at === this.#until) {
@@ -194,6 +194,25 @@ class UrlSource implements HashedSource {
         await this.#patience.failed(error);
       }
     }
+  }
+
+  /** A response from `at` on. From a server that shows no version, from a little before: those bytes must be the ones that came. */
+  async #openAt(at: number): Promise<Reply> {
+    const end = this.#until === this.len ? null : this.#until;
+    const oldest = this.#window[0]?.at ?? at;
+    const overlap = identifies(this.#validator) ? 0 : Math.min(OVERLAP_BYTES, at - oldest);
+    const reply = await this.#open({ start: at - overlap, end });
+    const known = new Uint8Array(overlap);
+    this.#fromWindow(at - overlap, known);
+    for (let seen = 0; seen < overlap; ) {
+      const bytes = await reply.next();
+      if (bytes === null) throw truncated(this.#target.url, this.len, at - overlap + seen);
+      const part = bytes.subarray(0, overlap - seen);
+      if (!sameBytes(part, known.subarray(seen, seen + part.length))) throw changed(this.#target.url, this.#validator, reply.validator);
+      seen += part.length;
+      if (part.length < bytes.length) reply.unread(bytes.subarray(part.length));
+    }
+    return reply;
   }
 
   #keep(chunk: Chunk): Chunk {

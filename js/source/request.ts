@@ -42,6 +42,17 @@ export function identifies(validator: Validator): boolean {
   return validator.etag !== null || validator.modified !== null;
 }
 
+/**
+ * Bytes asked for again when a broken body is picked up from a server that shows neither tag nor date: they must be the ones that
+ * are there, or the file is another one.
+ */
+export const OVERLAP_BYTES = 64 * 1024;
+
+/** Whether two pieces have the same bytes. */
+export function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
+  return a.length === b.length && a.every((byte, i) => byte === b[i]);
+}
+
 /** The error for a file that is not the one that was begun. */
 export function changed(url: string, expected: Validator, got: Validator | null): FiresideError {
   return new FiresideError("source.changed", `${url} changed on the server while it was being read.`, { url, expected, got });
@@ -80,6 +91,7 @@ export class Reply {
   readonly sameOrigin: boolean;
   readonly #body: ReadableStreamDefaultReader<Uint8Array> | null;
   readonly #watch: Watch;
+  #unread: Uint8Array | null = null;
 
   constructor(response: Response, target: Target, range: Range, watch: Watch) {
     this.url = target.url;
@@ -98,11 +110,19 @@ export class Reply {
   }
 
   async next(): Promise<Uint8Array | null> {
+    const unread = this.#unread;
+    this.#unread = null;
+    if (unread) return unread;
     if (!this.#body) return null;
     const { done, value } = await this.#watch.during(this.#body.read());
     if (!done) return value;
     this.#watch.end();
     return null;
+  }
+
+  /** Gives a piece back: it is the next one. */
+  unread(bytes: Uint8Array): void {
+    this.#unread = bytes;
   }
 
   /** Gives up the rest of the body. */

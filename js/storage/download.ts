@@ -7,7 +7,7 @@
 import { FiresideError } from "../errors.js";
 import { checkRange } from "../source/blob.js";
 import type { Reply, Target, Validator } from "../source/request.js";
-import { ask, askWhole, changed, identifies, refuseOther, truncated } from "../source/request.js";
+import { ask, askWhole, changed, identifies, OVERLAP_BYTES, refuseOther, sameBytes, truncated } from "../source/request.js";
 import { Patience } from "../source/retry.js";
 import { Sha256 } from "../source/sha256.js";
 import { tuning } from "../source/tuning.js";
@@ -270,7 +270,9 @@ export class Download implements ByteSource {
     }
   }
 
-  async #ask(start: number, end: number): Promise<Reply> {
+  async #ask(gapStart: number, end: number): Promise<Reply> {
+    const known = identifies(this.#validator) || !this.#ranges.covers(Math.max(0, gapStart - OVERLAP_BYTES), gapStart);
+    const start = known ? gapStart : Math.max(0, gapStart - OVERLAP_BYTES);
     const range = { start, end: end === this.len ? null : end };
     const reply = await ask(this.target, range, this.#options.signal, this.#validator, this.#ifRange);
     this.#ranged = reply.partial;
@@ -301,6 +303,7 @@ export class Download implements ByteSource {
       const details = { url: this.target.url, expected: this.len, got: at + bytes.length };
       throw new FiresideError("http.wrong_length", `${this.target.url} gave more bytes than it announced.`, details);
     }
+    this.#compare(at, bytes);
     if (this.#ranges.covers(at, at + bytes.length)) return;
     this.#write(at, bytes);
     const before = this.#ranges.bytes;
@@ -313,6 +316,14 @@ export class Download implements ByteSource {
     this.#saveNowAndThen();
     this.#wake();
     this.#options.onBytes(this.#ranges.bytes, this.len);
+  }
+
+  /** What comes a second time from a server that shows no version must be what came the first time. */
+  #compare(at: number, bytes: Uint8Array): void {
+    if (identifies(this.#validator)) return;
+    const known = Math.min(bytes.length, (this.#ranges.gap(at, this.len)?.[0] ?? this.len) - at);
+    if (known === 0 || sameBytes(readAll(this.#part.data, at, known), bytes.subarray(0, known))) return;
+    throw changed(this.target.url, this.#validator, null);
   }
 
   #write(at: number, bytes: Uint8Array): void {

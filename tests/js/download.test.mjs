@@ -128,6 +128,22 @@ test("a part is taken up only when it can be told that the file is the same", as
   }
 });
 
+test("a server that shows no version is asked for some bytes again: the same ones go on, others are another file", async () => {
+  for (const cache of ["opfs", "none"]) {
+    for (const [version, right] of [[{}, true], [{ data: OTHER }, false]]) {
+      fakeStorage();
+      const file = serve({ fault: (n) => ({ plain: true, ...(n === 1 ? { pace: [64 * 1024, 1], cutAfter: 1.5 * MB } : version) }) });
+      const opened = await openModel(want(file.url, { cache }), hooks());
+      const read = readAllOf(opened.bytes);
+      if (right) assert.equal(sha256(await read), sha256(DATA));
+      else await assert.rejects(read, { code: "source.changed" }, cache);
+      const [, start] = /^bytes=(\d+)-/.exec(file.requests[1].range);
+      assert.ok(Number(start) > 0 && Number(start) < 1.5 * MB, `${cache}: ${start}`);
+      await opened.abandon(new FiresideError("memory.gpu", ""));
+    }
+  }
+});
+
 test("a reader far ahead is served by a request of its own, and those bytes are not fetched again", async () => {
   const disk = fakeStorage();
   const data = bigGguf(24 * MB);
