@@ -1,6 +1,7 @@
 /** `npm run soak`: the heavy checks, one JSON line each; fails when a figure is out of its bounds.
  *
- * Perplexity of a fixed text and greedy continuations of the real model in the browser's CPU backend, long property tests natively.
+ * Perplexity of a fixed text and greedy continuations of the real model in the browser's CPU backend, seeded faults of network and
+ * server, loads from storage, long property tests natively.
  */
 import fs from "node:fs";
 import path from "node:path";
@@ -11,6 +12,7 @@ import { defaultModel } from "./lib/model.mjs";
 import { ROOT } from "./lib/paths.mjs";
 import { openSession } from "./lib/session.mjs";
 import { setup } from "./lib/setup.mjs";
+import { faultRuns } from "../tests/browser/fault-runs.mjs";
 
 const WINDOW = 1024;
 /** Relative. */
@@ -20,6 +22,8 @@ const NEAR_TIE = 0.05;
 const PROPTEST_CASES = "20000";
 /** Random schedules of up to 64 requests against the scheduler, each checked after every step and replayed. */
 const FIRESIDE_SCHEDULES = "10000";
+const FAULT_RUNS = 240;
+const WARM_LOADS = 5;
 
 const golden = (name) => path.join(ROOT, "tests/goldens", name);
 const print = (line) => console.log(JSON.stringify(line));
@@ -67,6 +71,40 @@ async function greedy(session) {
   return ok;
 }
 
+/** Every run ends in a right model or a typed error, and the next load succeeds (tests/browser/fault-runs.mjs). */
+async function faults() {
+  const kinds = {};
+  const wrong = [];
+  const seeds = Array.from({ length: FAULT_RUNS }, (_, i) => 1000 + i);
+  await faultRuns(seeds, ({ seed, kind, outcome, faults: found }) => {
+    kinds[kind] ??= {};
+    kinds[kind][outcome] = (kinds[kind][outcome] ?? 0) + 1;
+    if (found.length > 0) wrong.push({ seed, kind, found });
+  });
+  print({ check: "faults", runs: FAULT_RUNS, kinds, wrong, ok: wrong.length === 0 });
+  return wrong.length === 0;
+}
+
+/** The first load downloads and keeps, the next ones read what is kept; a warm load must be the quicker one. */
+async function storedLoads(model) {
+  const session = await openSession({ model });
+  try {
+    const times = [];
+    for (let i = 0; i <= WARM_LOADS; i++) {
+      const start = performance.now();
+      await session.load({ backend: "cpu", cache: "opfs" });
+      times.push(Math.round(performance.now() - start));
+      await session.page.evaluate(() => window.runner.dispose());
+    }
+    const [cold, ...warm] = times;
+    const ok = Math.min(...warm) < cold;
+    print({ check: "stored loads", cold_ms: cold, warm_ms: warm, ok });
+    return ok;
+  } finally {
+    await session.close();
+  }
+}
+
 await main(async () => {
   await setup();
   const model = await defaultModel();
@@ -80,6 +118,8 @@ await main(async () => {
   } finally {
     await session.close();
   }
+  ok = (await faults()) && ok;
+  ok = (await storedLoads(model)) && ok;
   const started = performance.now();
   await run("cargo", ["test", "--lib"], { env: { PROPTEST_CASES, FIRESIDE_SCHEDULES } });
   const seconds = Math.round((performance.now() - started) / 1000);

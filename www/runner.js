@@ -31,7 +31,8 @@ async function outcome(work) {
 window.runner = {
   load: (url, options) =>
     outcome(async () => {
-      engine = await Engine.load(url, { ...options, onProgress: (progress) => void tell({ type: "progress", progress }) });
+      // The browser's profile lasts as long as the script: keeping the model would be for nobody.
+      engine = await Engine.load(url, { cache: "none", ...options, onProgress: (progress) => void tell({ type: "progress", progress }) });
       engine.addEventListener("warning", (event) => void tell({ type: "warning", warning: event.detail }));
       return engine.info;
     }),

@@ -7,7 +7,7 @@ import { FiresideError } from "../errors.js";
 import type { ByteSource } from "../wasm/fireside.js";
 import { BlobSource, checkRange } from "./blob.js";
 import type { Reply, Target, Validator } from "./request.js";
-import { ask, refuseOther, truncated } from "./request.js";
+import { ask, askWhole, changed, identifies, OVERLAP_BYTES, refuseOther, sameBytes, truncated } from "./request.js";
 import { Patience } from "./retry.js";
 import { Sha256 } from "./sha256.js";
 
@@ -42,9 +42,9 @@ export interface HashedSource extends ByteSource {
 /** Opens a URL. One request: its answer says whether ranges work. */
 export async function openUrl(target: Target, options: UrlOptions): Promise<HashedSource> {
   const patience = new Patience(options.signal);
-  for (;;) {
+  for (let attempt = 1; ; attempt++) {
     try {
-      const reply = await first(target, options);
+      const reply = await first(target, options, attempt);
       const { total } = reply.validator;
       if (total !== null && (reply.partial || options.headerOnly)) return await UrlSource.begin(target, options, reply, total);
       return new WholeSource(await wholeBody(target, reply, options));
@@ -54,8 +54,9 @@ export async function openUrl(target: Target, options: UrlOptions): Promise<Hash
   }
 }
 
-async function first(target: Target, options: UrlOptions): Promise<Reply> {
+async function first(target: Target, options: UrlOptions, attempt: number): Promise<Reply> {
   const send = (end: number | null): Promise<Reply> => ask(target, { start: 0, end }, options.signal, options.expect ?? null, false);
+  if (attempt === 2) return askWhole(target, options.signal, options.expect ?? null);
   if (!options.headerOnly) return send(null);
   const reply = await send(PEEK_BYTES);
   if (!reply.partial || reply.validator.total !== null) return reply;
@@ -177,7 +178,7 @@ class UrlSource implements HashedSource {
       try {
         if (!this.#reply) {
           this.#until = this.#options.headerOnly ? Math.min(this.len, at + PEEK_BYTES) : this.len;
-          this.#reply = await this.#open({ start: at, end: this.#until === this.len ? null : this.#until });
+          this.#reply = await this.#openAt(at);
         }
         const bytes = await this.#reply.next();
         if (bytes === null && at === this.#until) {
@@ -193,6 +194,25 @@ class UrlSource implements HashedSource {
         await this.#patience.failed(error);
       }
     }
+  }
+
+  /** A response from `at` on. From a server that shows no version, from a little before: those bytes must be the ones that came. */
+  async #openAt(at: number): Promise<Reply> {
+    const end = this.#until === this.len ? null : this.#until;
+    const oldest = this.#window[0]?.at ?? at;
+    const overlap = identifies(this.#validator) ? 0 : Math.min(OVERLAP_BYTES, at - oldest);
+    const reply = await this.#open({ start: at - overlap, end });
+    const known = new Uint8Array(overlap);
+    this.#fromWindow(at - overlap, known);
+    for (let seen = 0; seen < overlap; ) {
+      const bytes = await reply.next();
+      if (bytes === null) throw truncated(this.#target.url, this.len, at - overlap + seen);
+      const part = bytes.subarray(0, overlap - seen);
+      if (!sameBytes(part, known.subarray(seen, seen + part.length))) throw changed(this.#target.url, this.#validator, reply.validator);
+      seen += part.length;
+      if (part.length < bytes.length) reply.unread(bytes.subarray(part.length));
+    }
+    return reply;
   }
 
   #keep(chunk: Chunk): Chunk {
@@ -268,23 +288,30 @@ export async function hashOf(source: ByteSource, signal?: AbortSignal, onBytes?:
 async function wholeBody(target: Target, reply: Reply, { onBytes }: UrlOptions): Promise<Blob> {
   const expected = reply.validator.total;
   let loaded = 0;
+  // Through a Response every error comes out as the same TypeError: what it was is kept beside.
+  let failure: { error: unknown } | null = null;
+  const next = async (): Promise<Uint8Array | null> => {
+    const bytes = await reply.next();
+    if (bytes === null) return null;
+    if (loaded === 0) refuseOther(target.url, bytes, reply.contentType);
+    loaded += bytes.length;
+    onBytes(loaded, Math.max(loaded, expected ?? 0));
+    return bytes;
+  };
   const stream = new ReadableStream<Uint8Array<ArrayBuffer>>({
     async pull(controller) {
-      const bytes = await reply.next();
-      if (bytes === null) {
-        controller.close();
-        return;
-      }
-      if (loaded === 0) refuseOther(target.url, bytes, reply.contentType);
-      loaded += bytes.length;
-      onBytes(loaded, Math.max(loaded, expected ?? 0));
-      controller.enqueue(bytes as Uint8Array<ArrayBuffer>);
-    },
-    cancel() {
-      reply.close();
+      const bytes = await next().catch((error: unknown) => {
+        failure = { error };
+        throw error;
+      });
+      if (bytes === null) controller.close();
+      else controller.enqueue(bytes as Uint8Array<ArrayBuffer>);
     },
   });
-  const blob = await new Response(stream).blob();
+  const blob = await new Response(stream).blob().catch((error: unknown) => {
+    reply.close();
+    throw (failure ?? { error }).error;
+  });
   if (expected !== null && blob.size !== expected) throw truncated(target.url, expected, blob.size);
   return blob;
 }

@@ -8,8 +8,6 @@ import { tuning } from "./tuning.js";
 export interface Target {
   url: string;
   headers: Record<string, string>;
-  /** Keep the browser's own HTTP cache out of it: the bytes are kept elsewhere, and twice is once too much. */
-  noStore: boolean;
 }
 
 /** What tells one version of a file from another, as far as the server shows it to this origin. */
@@ -26,6 +24,10 @@ export interface Range {
   end: number | null;
 }
 
+/** A stall timer that fires this late says nothing of the server; it looks again after the grace. */
+const LATE_MS = 500;
+const GRACE_MS = 1000;
+
 const HTML = /^\s*(<!doctype|<html|<\?xml|<head|<body)/i;
 
 /** True when two answers cannot be of the same version. What one of them does not show decides nothing. */
@@ -38,6 +40,17 @@ export function differs(a: Validator, b: Validator): boolean {
 /** True when the server shows something that a later answer can be compared by. */
 export function identifies(validator: Validator): boolean {
   return validator.etag !== null || validator.modified !== null;
+}
+
+/**
+ * Bytes asked for again when a broken body is picked up from a server that shows neither tag nor date: they must be the ones that
+ * are there, or the file is another one.
+ */
+export const OVERLAP_BYTES = 64 * 1024;
+
+/** Whether two pieces have the same bytes. */
+export function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
+  return a.length === b.length && a.every((byte, i) => byte === b[i]);
 }
 
 /** The error for a file that is not the one that was begun. */
@@ -78,6 +91,7 @@ export class Reply {
   readonly sameOrigin: boolean;
   readonly #body: ReadableStreamDefaultReader<Uint8Array> | null;
   readonly #watch: Watch;
+  #unread: Uint8Array | null = null;
 
   constructor(response: Response, target: Target, range: Range, watch: Watch) {
     this.url = target.url;
@@ -90,16 +104,25 @@ export class Reply {
       modified: response.headers.get("last-modified"),
       total: totalBytes(response, range, this.sameOrigin),
     };
-    this.#body = response.body ? response.body.getReader() : null;
+    // 416 for the first byte means an empty file; what comes with it is talk.
+    this.#body = response.body && response.status !== 416 ? response.body.getReader() : null;
     this.#watch = watch;
   }
 
   async next(): Promise<Uint8Array | null> {
+    const unread = this.#unread;
+    this.#unread = null;
+    if (unread) return unread;
     if (!this.#body) return null;
     const { done, value } = await this.#watch.during(this.#body.read());
     if (!done) return value;
     this.#watch.end();
     return null;
+  }
+
+  /** Gives a piece back: it is the next one. */
+  unread(bytes: Uint8Array): void {
+    this.#unread = bytes;
   }
 
   /** Gives up the rest of the body. */
@@ -109,19 +132,30 @@ export class Reply {
   }
 }
 
+/**
+ * Sends a request for the whole file, without Range: the second thing to try on first contact. With Range a browser asks for the
+ * bytes as they are, and takes an answer that is compressed all the same for a broken one.
+ */
+export async function askWhole(target: Target, signal: AbortSignal, expect: Validator | null): Promise<Reply> {
+  const watch = new Watch(target.url, signal);
+  const init: RequestInit = { headers: target.headers, signal: watch.signal, cache: "no-store" };
+  return checked(await watch.during(fetch(target.url, init)), target, { start: 0, end: null }, expect, watch);
+}
+
 /** Sends a request for a range. `expect`, the version that was begun, makes another version a `source.changed`. */
 export async function ask(target: Target, range: Range, signal: AbortSignal, expect: Validator | null, ifRange: boolean): Promise<Reply> {
   const headers: Record<string, string> = { ...target.headers, Range: rangeHeader(range) };
   const strong = expect?.etag?.startsWith("W/") === false ? expect.etag : null;
   if (ifRange && strong !== null) headers["If-Range"] = strong;
   const watch = new Watch(target.url, signal);
-  const init: RequestInit = { headers, signal: watch.signal, ...(target.noStore ? { cache: "no-store" as const } : {}) };
-  let response = await watch.during(fetch(target.url, init));
-  if (response.status === 206 && isEncoded(response)) {
-    // A range of a compressed form is of no use; the whole comes decompressed.
-    response.body?.cancel().catch(() => undefined);
-    response = await watch.during(fetch(target.url, { ...init, headers: target.headers }));
-  }
+  // The browser's own cache stays out of it: it would keep gigabytes a second time, and it gives a file that was once wrong for as
+  // long as it thinks fit, without asking.
+  const init: RequestInit = { headers, signal: watch.signal, cache: "no-store" };
+  const response = await watch.during(fetch(target.url, init));
+  return checked(response, target, range, expect, watch);
+}
+
+function checked(response: Response, target: Target, range: Range, expect: Validator | null, watch: Watch): Reply {
   try {
     return check(response, target, range, expect, watch);
   } catch (error) {
@@ -136,6 +170,10 @@ function check(response: Response, target: Target, range: Range, expect: Validat
   if (response.status === 416 && range.start === 0) return reply;
   if (response.status === 416 && expect) throw changed(target.url, expect, reply.validator);
   if (response.status !== 200 && response.status !== 206) throw statusError(target.url, response);
+  if (reply.partial && isEncoded(response)) {
+    const message = `${target.url} answered with a range of a compressed file, which is of no use.`;
+    throw new FiresideError("http.bad_range", message, { url: target.url, expected: "identity", got: response.headers.get("content-encoding") });
+  }
   const asked = /^bytes (\d+)-/.exec(response.headers.get("content-range") ?? "")?.[1];
   if (reply.partial && asked !== undefined && Number(asked) !== range.start) {
     throw new FiresideError("http.bad_range", `${target.url} answered with another range than the one that was asked for.`, {
@@ -218,11 +256,19 @@ class Watch {
 
   async during<T>(work: Promise<T>): Promise<T> {
     let stalled = false;
-    const stallMs = tuning.stallMs;
-    const timer = setTimeout(() => {
+    const { stallMs } = tuning;
+    let due = performance.now() + stallMs;
+    const look = (): void => {
+      // A timer that comes late means that this thread was busy or asleep, not the server: what arrived meanwhile gets its turn.
+      if (performance.now() - due > LATE_MS) {
+        due = performance.now() + GRACE_MS;
+        timer = setTimeout(look, GRACE_MS);
+        return;
+      }
       stalled = true;
       this.#controller.abort();
-    }, stallMs);
+    };
+    let timer = setTimeout(look, stallMs);
     try {
       return await work;
     } catch (cause) {

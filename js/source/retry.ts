@@ -3,7 +3,7 @@ import { FiresideError } from "../errors.js";
 import { tuning } from "./tuning.js";
 
 /** Progress between two failures that counts as the connection working again. */
-const WORKING_BYTES = 64 * 1024;
+const WORKING_BYTES = 16 * 1024;
 
 const PASSING_CODES = new Set(["http.network", "http.stalled", "http.truncated"]);
 const PASSING_STATUS = new Set([408, 425, 429]);
@@ -14,6 +14,20 @@ export function mayPass(error: unknown): boolean {
   if (PASSING_CODES.has(error.code)) return true;
   const status = Number(error.details["status"]);
   return error.code === "http.status" && (status >= 500 || PASSING_STATUS.has(status));
+}
+
+/** A controller that fires when `outer` does, and may be fired by itself: for work that can end before its caller's does. */
+export function linked(outer: AbortSignal): AbortController {
+  const inner = new AbortController();
+  const follow = (): void => {
+    inner.abort(outer.reason);
+  };
+  if (outer.aborted) follow();
+  else outer.addEventListener("abort", follow, { once: true });
+  inner.signal.addEventListener("abort", () => {
+    outer.removeEventListener("abort", follow);
+  });
+  return inner;
 }
 
 /** Resolves after `ms`, rejects with the signal's reason when it fires before. */

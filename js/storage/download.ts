@@ -7,7 +7,7 @@
 import { FiresideError } from "../errors.js";
 import { checkRange } from "../source/blob.js";
 import type { Reply, Target, Validator } from "../source/request.js";
-import { ask, changed, identifies, refuseOther, truncated } from "../source/request.js";
+import { ask, askWhole, changed, identifies, OVERLAP_BYTES, refuseOther, sameBytes, truncated } from "../source/request.js";
 import { Patience } from "../source/retry.js";
 import { Sha256 } from "../source/sha256.js";
 import { tuning } from "../source/tuning.js";
@@ -65,6 +65,11 @@ export class Download implements ByteSource {
   #savedAt = 0;
   #open = true;
   #pump: Promise<void> = Promise.resolve();
+  #placed: () => void = () => undefined;
+  /** Resolves when the download has its turn, or has read the header and waits for its turn. */
+  readonly placed = new Promise<void>((resolve) => {
+    this.#placed = resolve;
+  });
 
   private constructor(target: Target, part: PartFile, options: DownloadOptions) {
     this.target = target;
@@ -149,11 +154,12 @@ export class Download implements ByteSource {
     } else {
       this.#startOver();
     }
-    for (;;) {
+    for (let attempt = 1; ; ) {
       try {
-        return await this.#contact();
+        return await this.#contact(attempt);
       } catch (error) {
         const stale = error instanceof FiresideError && error.code === "source.changed" && this.#ranges.bytes > 0;
+        attempt = stale ? 1 : attempt + 1;
         if (stale) this.#startOver();
         else await this.#patience.failed(error);
       }
@@ -169,18 +175,26 @@ export class Download implements ByteSource {
   }
 
   #startOver(): void {
-    this.#part.journal.clear();
-    this.#part.data.truncate(0);
+    try {
+      this.#part.journal.clear();
+      this.#part.data.truncate(0);
+    } catch (error) {
+      throw storageError(error, "The download could not be started over");
+    }
     this.#ranges = new Ranges();
     this.#hash = new Sha256();
     this.#validator = { etag: null, modified: null, total: 0 };
   }
 
-  async #contact(): Promise<Reply> {
+  async #contact(attempt: number): Promise<Reply> {
     const resumed = this.#ranges.bytes > 0;
+    const { signal } = this.#options;
     const [start = 0, end = null] = resumed ? (this.#ranges.gap(0, this.len) ?? []) : [];
     const range = { start, end: end === this.len ? null : end };
-    const reply = await ask(this.target, range, this.#options.signal, resumed ? this.#validator : null, sameOrigin(this.target.url));
+    const reply =
+      attempt === 2 && !resumed
+        ? await askWhole(this.target, signal, null)
+        : await ask(this.target, range, signal, resumed ? this.#validator : null, sameOrigin(this.target.url));
     this.#ranged = reply.partial;
     this.#ifRange = reply.sameOrigin;
     if (resumed && !this.#options.certain && !identifies(reply.validator)) {
@@ -230,6 +244,7 @@ export class Download implements ByteSource {
         reply = null;
         this.#cursor = null;
       }
+      this.#placed();
       release ??= await this.#options.permits.next(this.#options.signal);
       for (let gap = this.#ranges.gap(0, this.len); gap; gap = this.#ranges.gap(0, this.len)) {
         try {
@@ -250,13 +265,18 @@ export class Download implements ByteSource {
       this.#fail(error);
       throw error;
     } finally {
+      this.#placed();
       release?.();
     }
   }
 
-  async #ask(start: number, end: number): Promise<Reply> {
+  async #ask(gapStart: number, end: number): Promise<Reply> {
+    const known = identifies(this.#validator) || !this.#ranges.covers(Math.max(0, gapStart - OVERLAP_BYTES), gapStart);
+    const start = known ? gapStart : Math.max(0, gapStart - OVERLAP_BYTES);
     const range = { start, end: end === this.len ? null : end };
-    return ask(this.target, range, this.#options.signal, this.#validator, this.#ifRange);
+    const reply = await ask(this.target, range, this.#options.signal, this.#validator, this.#ifRange);
+    this.#ranged = reply.partial;
+    return reply;
   }
 
   /** Writes a body to its end, to `limit`, or to where a long stretch is there already. */
@@ -283,6 +303,7 @@ export class Download implements ByteSource {
       const details = { url: this.target.url, expected: this.len, got: at + bytes.length };
       throw new FiresideError("http.wrong_length", `${this.target.url} gave more bytes than it announced.`, details);
     }
+    this.#compare(at, bytes);
     if (this.#ranges.covers(at, at + bytes.length)) return;
     this.#write(at, bytes);
     const before = this.#ranges.bytes;
@@ -295,6 +316,14 @@ export class Download implements ByteSource {
     this.#saveNowAndThen();
     this.#wake();
     this.#options.onBytes(this.#ranges.bytes, this.len);
+  }
+
+  /** What comes a second time from a server that shows no version must be what came the first time. */
+  #compare(at: number, bytes: Uint8Array): void {
+    if (identifies(this.#validator)) return;
+    const known = Math.min(bytes.length, (this.#ranges.gap(at, this.len)?.[0] ?? this.len) - at);
+    if (known === 0 || sameBytes(readAll(this.#part.data, at, known), bytes.subarray(0, known))) return;
+    throw changed(this.target.url, this.#validator, null);
   }
 
   #write(at: number, bytes: Uint8Array): void {

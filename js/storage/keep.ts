@@ -2,6 +2,7 @@
 import { FiresideError } from "../errors.js";
 import type { OnProgress } from "../source/progress.js";
 import { Progress } from "../source/progress.js";
+import { linked } from "../source/retry.js";
 import { tuning } from "../source/tuning.js";
 import type { StoredModel } from "../types.js";
 import { Download } from "./download.js";
@@ -11,10 +12,11 @@ import type { Release } from "./locks.js";
 import { hold, readLock, writeLock } from "./locks.js";
 import type { Hooks, Opened, Want } from "./opened.js";
 import { checkDigest, joined } from "./opened.js";
-import { storageError } from "./opfs.js";
+import { isHeld, storageError } from "./opfs.js";
 import { Permits } from "./permits.js";
 import { folderKey } from "./record.js";
 import { relay } from "./relay.js";
+import { room } from "./room.js";
 
 /** A Worker that was ended may hold its files for a moment longer than its locks. */
 const HANDLE_TRIES = 10;
@@ -37,17 +39,6 @@ export async function waitForTurn(key: string, hooks: Hooks): Promise<Release> {
   }
 }
 
-/** Bytes that may still be stored here, as far as the browser tells. */
-async function room(bytes: number): Promise<void> {
-  const storage = (navigator as { storage?: StorageManager }).storage;
-  const { usage = 0, quota = Infinity } = (await storage?.estimate?.().catch(() => null)) ?? {};
-  const available = Math.max(0, quota - usage);
-  if (bytes <= available) return;
-  const details = { needed: bytes, available, missing: bytes - available };
-  const message = `Storage has room for ${String(available)} more bytes, ${String(bytes)} are needed: ${String(bytes - available)} are missing.`;
-  throw new FiresideError("storage.quota", message, details);
-}
-
 /** The downloads of one model's files. The caller holds the write lock, and `release` lets it go. */
 export class Keeping implements Opened {
   readonly id: string;
@@ -57,6 +48,8 @@ export class Keeping implements Opened {
   readonly #urls: readonly string[];
   readonly #want: Want;
   readonly #hooks: Hooks;
+  /** Ends the downloads when the caller gives up, and when the reader did. */
+  readonly #downloads: AbortController;
   readonly #release: Release;
   readonly #files: KeptFile[] = [];
   readonly #tell: OnProgress;
@@ -69,6 +62,7 @@ export class Keeping implements Opened {
     this.#urls = urls;
     this.#want = want;
     this.#hooks = hooks;
+    this.#downloads = linked(hooks.signal);
     this.#release = release;
     this.id = want.id ?? urls[0] ?? "";
     const teller = relay.speak(this.#key);
@@ -140,18 +134,20 @@ export class Keeping implements Opened {
     const permits = new Permits(tuning.connections);
     for (const [index, url] of this.#urls.entries()) {
       const onBytes = progress.of(index, url);
-      const download = await Download.start({ url, headers, noStore: true }, await this.#openPart(index), {
+      const download = await Download.start({ url, headers }, await this.#openPart(index), {
         id: this.id,
         files: this.#urls.length,
-        signal: this.#hooks.signal,
+        signal: this.#downloads.signal,
         onBytes,
         permits,
         room,
         certain: this.#want.integrity !== null,
       });
       onBytes(download.len - download.missing, download.len);
+      // The next file is asked for when this one streams or waits: so many connections at most.
+      await download.placed;
       this.#files.push(
-        new KeptFile(download, this.#hooks.signal, onBytes, (error, missing) => {
+        new KeptFile(download, this.#downloads.signal, onBytes, (error, missing) => {
           this.#lose(error, missing);
         }),
       );
@@ -163,8 +159,7 @@ export class Keeping implements Opened {
       try {
         return await this.#library.openPart(this.#key, index);
       } catch (error) {
-        const held = error instanceof Error && error.name === "NoModificationAllowedError";
-        if (!held || tries === HANDLE_TRIES) throw storageError(error, "The file to download into could not be opened");
+        if (!isHeld(error) || tries === HANDLE_TRIES) throw storageError(error, "The file to download into could not be opened");
         await new Promise((resolve) => setTimeout(resolve, HANDLE_WAIT_MS));
       }
     }
@@ -194,6 +189,7 @@ export class Keeping implements Opened {
 
   /** Closes everything; what arrived stays to be resumed, or goes. */
   async #end(drop: boolean): Promise<void> {
+    this.#downloads.abort();
     try {
       await Promise.all(this.#files.map((file) => file.stop()));
       if (drop) await this.#library.drop(this.#key);
@@ -206,6 +202,7 @@ export class Keeping implements Opened {
   }
 
   #letGo(): void {
+    this.#downloads.abort();
     this.#hush();
     this.#release();
   }

@@ -74,7 +74,7 @@ export class KeptFile implements HashedSource {
       const { target, validator, missing, hash } = this.#download;
       this.#onLost(error as FiresideError, missing);
       const options = { signal: this.#signal, onBytes: this.#onBytes, expect: validator, hash };
-      this.#rest = openUrl({ ...target, noStore: false }, options);
+      this.#rest = openUrl(target, options);
     }
     return this.#rest;
   }

@@ -6,7 +6,7 @@ import type { StoredModel } from "../types.js";
 import { readJournal } from "./journal.js";
 import type { Resumable } from "./journal.js";
 import { Journal } from "./journal.js";
-import { hold, readLock, writeLock } from "./locks.js";
+import { hold, holdSoon, readLock, writeLock } from "./locks.js";
 import type { SyncFile } from "./opfs.js";
 import { Folder, readAll } from "./opfs.js";
 import type { ModelRecord } from "./record.js";
@@ -164,13 +164,13 @@ export class Library {
     if (!found) throw notFound(id);
   }
 
-  /** Removes a model unless it is being downloaded or read: then `storage.busy`. */
-  async dropUnused(key: string, id: string): Promise<void> {
+  /** Removes a model unless it is being downloaded or read: then `storage.busy`. `owned`: the caller holds the write lock. */
+  async dropUnused(key: string, id: string, owned = false): Promise<void> {
     const busy = (): FiresideError =>
       new FiresideError("storage.busy", `The model ${id} is being downloaded or read; it can be removed afterwards.`, { id });
-    const write = await hold(writeLock(key), { ifAvailable: true });
+    const write = owned ? () => undefined : await holdSoon(writeLock(key));
     if (!write) throw busy();
-    const read = await hold(readLock(key), { ifAvailable: true });
+    const read = await holdSoon(readLock(key));
     try {
       if (!read) throw busy();
       await this.drop(key);

@@ -41,6 +41,25 @@ export function hold(name: string, { mode = "exclusive", ifAvailable = false, si
   });
 }
 
+/** How long a lock is waited for that is about to be let go: releases take a moment to reach every tab. */
+const SOON_MS = 1000;
+
+/** Takes a lock that is free, or will be in a moment; else null. */
+export async function holdSoon(name: string): Promise<Release | null> {
+  const patience = new AbortController();
+  const timer = setTimeout(() => {
+    patience.abort();
+  }, SOON_MS);
+  try {
+    return await hold(name, { signal: patience.signal });
+  } catch (error) {
+    if (patience.signal.aborted) return null;
+    throw error;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 /** An engine that holds a model. */
 export interface Running {
   id: string;

@@ -12,6 +12,7 @@ import type { Hooks, Opened, Want } from "./opened.js";
 import { joined, openHeader, openPlain } from "./opened.js";
 import { hasSyncHandles, unavailable } from "./opfs.js";
 import { folderKey } from "./record.js";
+import { withMissing } from "./room.js";
 import { openStored } from "./stored.js";
 
 /** A URL that names one part of a split model means all of them. */
@@ -53,8 +54,9 @@ export async function openModel(want: Want, hooks: Hooks): Promise<Opened> {
     return await openKept(library, urls, headers, want, hooks);
   } catch (error) {
     if (!(error instanceof FiresideError) || !storageCode(error) || error.code === "storage.busy") throw error;
-    hooks.onWarning(lostWarning(error));
-    return plain();
+    const opened = await plain();
+    hooks.onWarning(lostWarning(await withMissing(error, opened.bytes.len)));
+    return opened;
   }
 }
 
@@ -68,11 +70,11 @@ async function openById(id: string, want: Want, hooks: Hooks): Promise<Opened> {
 }
 
 /** The stored copy of these URLs. One that is not what `integrity` asks for has been removed, and counts as none. */
-async function openFound(library: Library, urls: readonly string[], want: Want, hooks: Hooks): Promise<Opened | null> {
+async function openFound(library: Library, urls: readonly string[], want: Want, hooks: Hooks, owned = false): Promise<Opened | null> {
   const found = await library.find(urls);
   if (!found) return null;
   try {
-    return await openStored(library, found, want.integrity, hooks);
+    return await openStored(library, found, want.integrity, hooks, owned);
   } catch (error) {
     if (error instanceof FiresideError && error.code === "integrity.mismatch") return null;
     throw error;
@@ -84,7 +86,7 @@ async function openKept(library: Library, urls: readonly string[], headers: Reco
   const release = await waitForTurn(folderKey(urls), hooks);
   let stored: Opened | null;
   try {
-    stored = await openFound(library, urls, want, hooks);
+    stored = await openFound(library, urls, want, hooks, true);
   } catch (error) {
     release();
     throw error;
@@ -103,7 +105,7 @@ export async function pullModel(want: Want, hooks: Hooks, check: (bytes: ByteSou
   const library = await Library.open();
   const urls = urlsOf(files);
   if (!urls) return pullBlobs(library, files, want, hooks, check);
-  const opened = (await openFound(library, urls, want, hooks)) ?? (await openKept(library, urls, want.source.headers, want, hooks));
+  const opened = await openToPull(library, urls, want.source.headers, want, hooks);
   try {
     await check(opened.bytes);
   } catch (error) {
@@ -113,6 +115,16 @@ export async function pullModel(want: Want, hooks: Hooks, check: (bytes: ByteSou
   const model = await opened.finish();
   if (!model) throw (opened instanceof Keeping ? opened.lost : null) ?? unavailable("the download could not be kept");
   return want.id !== null && model.id !== want.id ? library.rename(folderKey(urls), want.id) : model;
+}
+
+async function openToPull(library: Library, urls: readonly string[], headers: Record<string, string>, want: Want, hooks: Hooks): Promise<Opened> {
+  try {
+    return (await openFound(library, urls, want, hooks)) ?? (await openKept(library, urls, headers, want, hooks));
+  } catch (error) {
+    if (!(error instanceof FiresideError) || error.code !== "storage.quota" || "missing" in error.details) throw error;
+    const files = urls.map((url) => ({ url }));
+    throw await withMissing(error, (await openHeader(files, headers, hooks.signal)).len);
+  }
 }
 
 async function described(id: string, want: Want, hooks: Hooks): Promise<StoredModel> {

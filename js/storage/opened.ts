@@ -6,6 +6,7 @@ import { hashOf, openUrl } from "../source/http.js";
 import { PartsSource } from "../source/parts.js";
 import type { OnProgress } from "../source/progress.js";
 import { Progress } from "../source/progress.js";
+import { linked } from "../source/retry.js";
 import { Sha256 } from "../source/sha256.js";
 import type { WireFile, WireSource } from "../protocol.js";
 import type { StoredModel, Warning } from "../types.js";
@@ -65,7 +66,7 @@ export async function openHeader(files: readonly WireFile[], headers: Record<str
   const sources: ByteSource[] = [];
   const options = { signal, onBytes: () => undefined, headerOnly: true };
   for (const file of files) {
-    sources.push("blob" in file ? new BlobSource(file.blob) : await openUrl({ url: file.url, headers, noStore: false }, options));
+    sources.push("blob" in file ? new BlobSource(file.blob) : await openUrl({ url: file.url, headers }, options));
   }
   return joined(sources);
 }
@@ -75,13 +76,15 @@ export async function openPlain(files: readonly WireFile[], headers: Record<stri
   const names = files.map(sourceName);
   const progress = new Progress("download", files.length, false, hooks.onProgress);
   const sources: HashedSource[] = [];
+  // The reader may not want the last bytes of a body: the connection is not left open for them.
+  const reading = linked(hooks.signal);
   for (const [index, file] of files.entries()) {
     const name = names[index] ?? "";
     if ("blob" in file) sources.push(await checkedBlob(file.blob, name, want.integrity?.[index], hooks));
     else {
       const hash = want.integrity ? { hash: new Sha256() } : {};
-      const options = { signal: hooks.signal, onBytes: progress.of(index, file.url), peek: files.length > 1, ...hash };
-      sources.push(await openUrl({ url: file.url, headers, noStore: false }, options));
+      const options = { signal: reading.signal, onBytes: progress.of(index, file.url), peek: files.length > 1, ...hash };
+      sources.push(await openUrl({ url: file.url, headers }, options));
     }
   }
   const [first = ""] = names;
@@ -90,14 +93,21 @@ export async function openPlain(files: readonly WireFile[], headers: Record<stri
     id: want.id ?? first,
     fromCache: false,
     async finish() {
-      for (const [index, source] of sources.entries()) {
-        const expected = want.integrity?.[index];
-        // Blobs have been checked before anything was read of them.
-        if (expected !== undefined && !(source instanceof PlainBlob)) checkDigest(names[index] ?? "", expected, await source.digest());
+      try {
+        for (const [index, source] of sources.entries()) {
+          const expected = want.integrity?.[index];
+          // Blobs have been checked before anything was read of them.
+          if (expected !== undefined && !(source instanceof PlainBlob)) checkDigest(names[index] ?? "", expected, await source.digest());
+        }
+        return null;
+      } finally {
+        reading.abort();
       }
-      return null;
     },
-    abandon: () => Promise.resolve(),
+    abandon() {
+      reading.abort();
+      return Promise.resolve();
+    },
   };
 }
 

@@ -39,6 +39,11 @@ export function storageError(error: unknown, what: string): FiresideError {
   return new FiresideError(code, `${what}: ${why}`, { name }, { cause: error });
 }
 
+/** True for the error of a file that somebody else holds open. */
+export function isHeld(error: unknown): boolean {
+  return error instanceof FiresideError && error.details["name"] === "NoModificationAllowedError";
+}
+
 /** Whether this thread may hold sync handles. */
 export function hasSyncHandles(): boolean {
   const handle = (globalThis as { FileSystemFileHandle?: { prototype: object } }).FileSystemFileHandle;
@@ -96,7 +101,14 @@ export class Folder {
 
   /** Writes a small file whole, in this order: emptied, written, flushed, closed. */
   async writeText(name: string, text: string): Promise<void> {
-    const bytes = new TextEncoder().encode(text);
+    try {
+      await this.#writeBytes(name, new TextEncoder().encode(text));
+    } catch (error) {
+      throw storageError(error, `${name} could not be written`);
+    }
+  }
+
+  async #writeBytes(name: string, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     const handle: Handle = await this.#handle.getFileHandle(name, { create: true });
     if (hasSyncHandles() && handle.createSyncAccessHandle) {
       const file = await handle.createSyncAccessHandle();
@@ -117,9 +129,13 @@ export class Folder {
 
   /** A file for reading and writing, ours alone until it is closed. */
   async openSync(name: string): Promise<SyncFile> {
-    const handle: Handle = await this.#handle.getFileHandle(name, { create: true });
-    if (!handle.createSyncAccessHandle) throw unavailable("only a dedicated Worker may write large files");
-    return handle.createSyncAccessHandle();
+    try {
+      const handle: Handle = await this.#handle.getFileHandle(name, { create: true });
+      if (!handle.createSyncAccessHandle) throw unavailable("only a dedicated Worker may write large files");
+      return await handle.createSyncAccessHandle();
+    } catch (error) {
+      throw storageError(error, `${name} could not be opened for writing`);
+    }
   }
 
   /** Removes a file or a folder with all in it; what is not there is no error. */
@@ -132,7 +148,7 @@ export class Folder {
       return use(await promise);
     } catch (error) {
       if (isNamed(error, "NotFoundError") || isNamed(error, "TypeMismatchError")) return null;
-      throw error;
+      throw storageError(error, "Storage failed");
     }
   }
 }

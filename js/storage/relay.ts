@@ -3,6 +3,7 @@ import type { OnProgress } from "../source/progress.js";
 import type { LoadProgress } from "../types.js";
 
 const TELL_MS = 200;
+const ASK = "how far?";
 
 function channel(key: string): BroadcastChannel | null {
   return typeof BroadcastChannel === "function" ? new BroadcastChannel(`fireside:${key}`) : null;
@@ -21,6 +22,8 @@ export const relay = {
       from.onmessage = (event: MessageEvent<unknown>) => {
         if (isProgress(event.data)) onProgress(event.data);
       };
+      // Whoever downloads may wait for the network right now: it is asked how far it is.
+      from.postMessage(ASK);
     }
     return () => from?.close();
   },
@@ -29,8 +32,15 @@ export const relay = {
   speak(key: string): { tell: OnProgress; close: () => void } {
     const to = channel(key);
     let told = 0;
+    let latest: LoadProgress | null = null;
+    if (to) {
+      to.onmessage = (event: MessageEvent<unknown>) => {
+        if (event.data === ASK && latest) to.postMessage(latest);
+      };
+    }
     return {
       tell(progress) {
+        latest = progress;
         const now = Date.now();
         if (progress.loaded < progress.total && now - told < TELL_MS) return;
         told = now;

@@ -25,9 +25,15 @@ class WatchedBlob extends BlobSource {
 
 /**
  * Opens a stored model; null when it is being removed. With `integrity` every byte is hashed first; a model that fails is removed, and
- * the error is thrown.
+ * the error is thrown. `owned`: the caller holds the model's write lock.
  */
-export async function openStored(library: Library, found: Found, integrity: string[] | null, hooks: Hooks): Promise<Opened | null> {
+export async function openStored(
+  library: Library,
+  found: Found,
+  integrity: string[] | null,
+  hooks: Hooks,
+  owned = false,
+): Promise<Opened | null> {
   const release = await hold(readLock(found.key), { mode: "shared", ifAvailable: true });
   if (!release) return null;
   if (integrity) {
@@ -35,7 +41,7 @@ export async function openStored(library: Library, found: Found, integrity: stri
       await verify(found, integrity, hooks);
     } catch (error) {
       release();
-      if (!hooks.signal.aborted) await library.dropUnused(found.key, found.record.id);
+      if (!hooks.signal.aborted) await library.dropUnused(found.key, found.record.id, owned);
       throw error;
     }
   }

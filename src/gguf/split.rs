@@ -2,7 +2,7 @@
 //!
 //! Parts are as `gguf-split` writes them: `split.no`, `split.count` and `split.tensors.count` in each, the model's own metadata
 //! in part 0 only. Which order the parts come in does not matter: `split.no` says what each is.
-use super::tensor::{MAX_TENSORS, check_count};
+use super::tensor::check_count;
 use super::{Gguf, index_names};
 use crate::{Error, Result};
 
@@ -19,8 +19,8 @@ impl Gguf {
     /// joined table may violate (`gguf.duplicate_tensor`, `gguf.limit_exceeded`).
     pub fn join(mut files: Vec<(Self, u64)>) -> Result<Self> {
         let num_files = files.len() as u64;
-        for index in 0..files.len() {
-            let count = files[index].0.metadata.opt_u64(COUNT)?.unwrap_or(1);
+        for (index, (gguf, _)) in files.iter().enumerate() {
+            let count = gguf.metadata.opt_u64(COUNT)?.unwrap_or(1);
             if count != num_files {
                 return Err(wrong_count(index, count, num_files));
             }
@@ -42,7 +42,6 @@ impl Gguf {
                 tensor
             }));
         }
-        debug_assert!(whole.tensors.len() as u64 <= MAX_TENSORS);
         if num_files > 1 && expected.is_some_and(|expected| expected != whole.tensors.len() as u64) {
             let message = "The parts do not hold as many tensors as the first one announces.";
             return Err(mismatch(message).with("expected", expected).with("got", whole.tensors.len()));

@@ -350,3 +350,42 @@ fn the_default_model_has_the_golden_metadata() {
         assert_eq!((got.ty.name(), serde_json::json!(got.shape)), (want["type"].as_str().unwrap(), want["ne"].clone()));
     }
 }
+
+/// Part `no` of `count` with one tensor, `tensors` in all.
+fn part(no: u16, count: u16, tensors: u32, name: &[u8]) -> Gguf {
+    let writer = Writer::new()
+        .pair(b"split.no", 2, &no.to_le_bytes())
+        .pair(b"split.count", 2, &count.to_le_bytes())
+        .pair(b"split.tensors.count", 5, &tensors.to_le_bytes());
+    let writer = if no == 0 { writer.pair(b"general.architecture", 8, &string(b"llama")) } else { writer };
+    writer.tensor(name, &[32], 0, 0).data(128).parse().unwrap()
+}
+
+#[test]
+fn parts_join_in_any_order_and_offsets_count_from_the_source() {
+    let base = 5 << 30;
+    let (first, second) = (part(0, 2, 2, b"a"), part(1, 2, 2, b"b"));
+    let own = second.tensor("b").unwrap().offset;
+    let joined = Gguf::join(vec![(second.clone(), base), (first.clone(), 0)]).unwrap();
+    assert_eq!(joined.metadata.str("general.architecture").unwrap(), "llama", "part 0's metadata");
+    assert_eq!(joined.tensor("a").unwrap().offset, first.tensor("a").unwrap().offset);
+    assert_eq!(joined.tensor("b").unwrap().offset, base + own, "beyond 4 GiB");
+    assert_eq!(joined.tensors.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    let whole = Writer::new().tensor(b"a", &[32], 0, 0).data(128).parse().unwrap();
+    assert_eq!(Gguf::join(vec![(whole.clone(), 0)]).unwrap(), whole, "one whole file is itself");
+}
+
+#[test]
+fn parts_that_do_not_belong_together_are_refused() {
+    let code = |files: &[&Gguf]| Gguf::join(files.iter().map(|&f| (f.clone(), 0)).collect()).unwrap_err().code;
+    let whole = Writer::new().tensor(b"w", &[32], 0, 0).data(128).parse().unwrap();
+    let (zero, one) = (part(0, 2, 2, b"a"), part(1, 2, 2, b"b"));
+    assert_eq!(code(&[]), "gguf.split_missing");
+    assert_eq!(code(&[&zero]), "gguf.split_missing");
+    assert_eq!(code(&[&zero, &one, &one]), "gguf.split_missing");
+    assert_eq!(code(&[&zero, &whole]), "gguf.split_mismatch", "a whole file among parts");
+    assert_eq!(code(&[&zero, &zero]), "gguf.split_mismatch", "a part twice");
+    assert_eq!(code(&[&zero, &part(2, 2, 2, b"b")]), "gguf.split_mismatch", "a number too high");
+    assert_eq!(code(&[&part(0, 2, 9, b"a"), &one]), "gguf.split_mismatch", "tensors are missing");
+    assert_eq!(code(&[&zero, &part(1, 2, 2, b"a")]), "gguf.duplicate_tensor");
+}

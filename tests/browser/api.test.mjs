@@ -219,7 +219,7 @@ test("progress ends with ready, and the file is fetched once", async () => {
   const before = fetched();
   const progress = await page.run(async () => {
     const seen = [];
-    const engine = await window.load({ onProgress: (p) => seen.push(p) });
+    const engine = await window.load({ cache: "none", onProgress: (p) => seen.push(p) });
     await engine.dispose();
     return seen;
   });

@@ -74,6 +74,7 @@ async function oneRun(page, files, seed, { data, other, known }) {
   const wrong = (what, result) => {
     if (result.tokens !== undefined && !known.has(result.tokens)) faults.push(`${what}: a model that was never served: ${result.tokens}`);
     if (result.tokens === undefined && !result.typed) faults.push(`${what}: an error without a code: ${JSON.stringify(result)}`);
+    if (result.code === "engine.crashed") faults.push(`${what}: ${result.message}`);
     if (integrity && result.tokens !== undefined && known.get(result.tokens) !== integrity) faults.push(`${what}: not the file that integrity names`);
   };
   wrong("first", first);

@@ -23,6 +23,7 @@ export function random(seed) {
  *   data, etag        another version of the file
  *   cutAfter          the connection breaks after so many bytes
  *   stallAfter        nothing more comes after so many bytes
+ *   gate              [bytes, promise]: after so many bytes, the rest once the promise resolves
  *   pace              [bytes, ms]: so many bytes, then a rest
  *   whole             ranges are ignored;  gzip: compressed, whole
  *   lieTotal          added to the size that is announced;  lieStart: to the start of the range
@@ -94,8 +95,14 @@ function answer(request, response, plan, seen) {
 function send(response, body, plan, seen) {
   const stop = Math.min(plan.cutAfter ?? Infinity, plan.stallAfter ?? Infinity, body.length);
   const [piece, rest] = plan.pace ?? [PIECE, 0];
+  let [gateAt, gate] = plan.gate ?? [Infinity, null];
   const next = () => {
     if (response.destroyed) return;
+    if (seen.sent >= gateAt) {
+      gateAt = Infinity;
+      gate.then(next);
+      return;
+    }
     if (seen.sent >= stop) {
       if (plan.cutAfter <= stop || (plan.lieTotal ?? 0) > 0) response.destroy();
       else if (plan.stallAfter <= stop) return;
@@ -137,7 +144,9 @@ export function plannedFault(seed, { data, other, elsewhere }) {
     "status for ever": () => () => ({ status: pick([403, 404, 410, 500]) }),
     changes: () => (n) => (n === 1 ? { cutAfter: at } : { data: other, etag: '"two"' }),
     "changes in a lift": () => (n) => (n % 2 === 1 ? { cutAfter: at } : { data: other, etag: '"two"', cutAfter: at }),
-    "changes without a tag": () => (n) => (n === 1 ? { cutAfter: at, plain: true } : { data: other.subarray(0, other.length - 32), plain: true }),
+    "changes without a tag": () => (n) => (n === 1 ? { pace: [20_000, 5], cutAfter: at, plain: true } : { data: other, plain: true }),
+    "shrinks without a tag": () => (n) => (n === 1 ? { cutAfter: at, plain: true } : { data: other.subarray(0, other.length - 32), plain: true }),
+    "no tag": () => (n) => ({ plain: true, ...(n <= once ? { pace: [20_000, 5], cutAfter: 60_000 + upTo(60_000) } : {}) }),
     "no ranges": () => (n) => ({ whole: true, ...(n < once ? { cutAfter: at } : {}) }),
     gzip: () => (n) => ({ gzip: true, ...(n < once ? { cutAfter: at % 4000 } : {}) }),
     redirects: () => () => ({ redirect: elsewhere }),

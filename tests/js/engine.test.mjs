@@ -178,8 +178,9 @@ test("what a load cannot honour is refused before anything is fetched", async ()
   const cases = [
     [{ wurker: false }, "load.unsupported"],
     [{ precision: "fast" }, "load.unsupported"],
-    [{ cache: "opfs" }, "load.unsupported"],
-    [{ integrity: "00" }, "load.unsupported"],
+    [{ cache: "disk" }, "load.invalid"],
+    [{ integrity: "00" }, "load.invalid"],
+    [{ integrity: ["0".repeat(64), 5] }, "load.invalid"],
     [{ threads: 4 }, "load.unsupported"],
     [{ kvCache: { size: 1 } }, "load.unsupported"],
     [{ backend: "gpu" }, "load.invalid"],
@@ -193,7 +194,9 @@ test("what a load cannot honour is refused before anything is fetched", async ()
   ];
   for (const [options, code] of cases) await assert.rejects(Engine.load("http://localhost/x.gguf", options), coded(code), JSON.stringify(options));
   for (const model of [[], null, 3, {}]) await assert.rejects(Engine.load(model), coded("load.invalid"));
-  for (const model of [["http://a/", "http://b/"], { stored: "x" }]) await assert.rejects(Engine.load(model), coded("load.unsupported"));
+  for (const model of [["http://a/", 3], { stored: 5 }]) await assert.rejects(Engine.load(model), coded("load.invalid"));
+  await assert.rejects(Engine.load({ stored: "x", id: "y" }), coded("load.unsupported"));
+  await assert.rejects(Engine.load(new Blob(["GGUF"]), { worker: false, integrity: ["0".repeat(64), "1".repeat(64)] }), coded("load.invalid"));
   await assert.rejects(Engine.load("not a url"), coded("load.invalid"));
 });
 

@@ -1,11 +1,15 @@
 /** Byte sources against a real server: ranges, servers without them, connections that break, files that change. */
 import assert from "node:assert/strict";
+import crypto from "node:crypto";
 import http from "node:http";
 import { test } from "node:test";
-import { importJs } from "./support.mjs";
+import { faultyFiles } from "../browser/faults.mjs";
+import { SparseFile } from "../tools/sparse.mjs";
+import { importJs, importJsTogether } from "./support.mjs";
 
 const DATA = Uint8Array.from({ length: 20_000_000 }, (_, i) => (i * 2654435761) >>> 24);
-const { openSource } = await importJs("source");
+const { openUrl } = await importJs("source/http");
+const { BlobSource } = await importJs("source/blob");
 const never = new AbortController().signal;
 const coded = (code) => (error) => error.code === code;
 
@@ -44,7 +48,7 @@ async function withServer(behave, use) {
   }
 }
 
-const open = (url, onBytes = () => undefined) => openSource({ url, headers: {} }, never, onBytes);
+const open = (url, onBytes = () => undefined, more = {}) => openUrl({ url, headers: {} }, { signal: never, onBytes, ...more });
 async function expectBytes(source, offset, length) {
   assert.deepEqual(Buffer.from(await source.read(offset, length)), Buffer.from(DATA.subarray(offset, offset + length)), `${offset}+${length}`);
 }
@@ -123,7 +127,7 @@ test("a connection that only breaks ends with http.truncated", async () => {
   );
   await withServer(
     () => ({ breakAfter: 0 }),
-    async ({ url }) => assert.rejects((await open(url)).read(0, 5000), coded("http.truncated")),
+    async ({ url }) => assert.rejects(open(url), (error) => error.code === "http.network" && error.details.url === url && error.details.bytes === 0),
   );
 });
 
@@ -132,6 +136,79 @@ test("a file that changes while it is read is refused", async () => {
     (_request, seen) => (seen.requests.length > 1 ? { etag: '"two"' } : { breakAfter: 1_000_000 }),
     async ({ url }) => assert.rejects((await open(url)).read(0, 5_000_000), coded("source.changed")),
   );
+});
+
+test("a file is hashed on its way, what the reader passed over too", async () => {
+  const { Sha256 } = await importJs("source/sha256");
+  const expected = crypto.createHash("sha256").update(DATA).digest("hex");
+  await withServer(
+    () => ({ breakAfter: 9_000_000 }),
+    async ({ url }) => {
+      const source = await open(url, undefined, { hash: new Sha256() });
+      await expectBytes(source, 0, 1_000_000);
+      await expectBytes(source, 12_000_000, 1_000_000);
+      assert.equal(await source.digest(), expected);
+    },
+  );
+  await withServer(
+    () => ({ ranges: false }),
+    async ({ url }) => assert.equal(await (await open(url)).digest(), expected),
+  );
+});
+
+test("a header is asked for piece by piece, and no more than is read", async () => {
+  await withServer(
+    () => ({}),
+    async ({ url, seen }) => {
+      const source = await open(url, undefined, { headerOnly: true });
+      assert.equal(source.len, DATA.length);
+      await expectBytes(source, 0, 1_048_576);
+      assert.deepEqual(seen.requests, ["bytes=0-1048575"]);
+      await expectBytes(source, 1_048_576, 1_500_000);
+      assert.deepEqual(seen.requests.slice(1), ["bytes=1048576-2097151", "bytes=2097152-3145727"]);
+    },
+  );
+});
+
+test("bytes beyond 4 GiB are read where they are", async () => {
+  const at = 5 * 2 ** 30 + 12_345;
+  const far = DATA.subarray(0, 100_000);
+  const files = faultyFiles();
+  files.put("/far.gguf", { data: new SparseFile(at + far.length + 1000, [[at, far]]) });
+  const listener = http.createServer((request, response) => files.handle(request, response));
+  await new Promise((resolve) => listener.listen(0, "127.0.0.1", resolve));
+  const source = await open(`http://127.0.0.1:${listener.address().port}/far.gguf`);
+  assert.equal(source.len, at + far.length + 1000);
+  assert.deepEqual(Buffer.from(await source.read(at, far.length)), Buffer.from(far));
+  assert.deepEqual(Buffer.from(await source.read(at - 10, 20)), Buffer.concat([Buffer.alloc(10), Buffer.from(far.subarray(0, 10))]));
+  listener.closeAllConnections();
+  listener.close();
+});
+
+test("web pages and Git LFS pointers are told apart from models", async () => {
+  for (const text of ["<!DOCTYPE html><p>", "  <html>", "version https://git-lfs.github.com/spec/v1\n"]) {
+    await withServer(
+      () => ({ data: Buffer.from(text) }),
+      async ({ url }) => assert.rejects(open(url), coded("http.not_a_model")),
+    );
+  }
+});
+
+test("a stalled connection is a code of its own", async () => {
+  const [quick, { tuning }] = await importJsTogether(["source/http", "source/tuning"]);
+  assert.ok(tuning.stallMs >= 5000, "people's networks pause");
+  const listener = http.createServer((request, response) => {
+    const start = Number(/^bytes=(\d+)-/.exec(request.headers.range)[1]);
+    response.writeHead(206, { "content-range": `bytes ${start}-9/10`, "content-length": 10 - start }).write(start === 0 ? "GGUF" : "");
+    response.flushHeaders();
+  });
+  await new Promise((resolve) => listener.listen(0, "127.0.0.1", resolve));
+  Object.assign(tuning, { stallMs: 40, retryDelayMs: 1 });
+  const url = `http://127.0.0.1:${listener.address().port}/`;
+  const source = await quick.openUrl({ url, headers: {} }, { signal: never, onBytes: () => undefined });
+  await assert.rejects(source.read(0, 10), (error) => error.code === "http.stalled" && error.details.bytes === 4 && error.details.url === url);
+  listener.closeAllConnections();
+  listener.close();
 });
 
 test("HTTP errors, unreachable servers and empty files are told apart", async () => {
@@ -153,7 +230,7 @@ test("a cancelled source stops reading", async () => {
     () => ({}),
     async ({ url }) => {
       const controller = new AbortController();
-      const source = await openSource({ url, headers: {} }, controller.signal, () => undefined);
+      const source = await open(url, undefined, { signal: controller.signal });
       await source.read(0, 10);
       controller.abort();
       await assert.rejects(source.read(15_000_000, 1000), { name: "AbortError" });
@@ -161,8 +238,23 @@ test("a cancelled source stops reading", async () => {
   );
 });
 
+test("a Blob's slices are read at most one ahead", async () => {
+  const slices = [];
+  const blob = { size: 5 * 8 * 2 ** 20, slice: (from, to) => (slices.push(from / 2 ** 23), { arrayBuffer: async () => new ArrayBuffer(Math.min(to, 5 * 2 ** 23) - from) }) };
+  const source = new BlobSource(blob);
+  await source.read(0, 1000);
+  await source.read(1000, 50_000);
+  assert.deepEqual(slices, [0]);
+  await source.read(2 ** 23, 10);
+  assert.deepEqual(slices, [0, 1, 2]);
+  await source.read(2 * 2 ** 23, 10);
+  assert.deepEqual(slices, [0, 1, 2, 3]);
+  await source.read(10, 10);
+  assert.deepEqual(slices, [0, 1, 2, 3, 0], "what is behind is not held for ever");
+});
+
 test("a Blob is read by slices", async () => {
-  const source = await openSource({ blob: new Blob([DATA]) }, never, () => undefined);
+  const source = new BlobSource(new Blob([DATA]));
   assert.equal(source.len, DATA.length);
   await expectBytes(source, 1_000_000, 4096);
   await assert.rejects(source.read(DATA.length, 1), coded("source.short_read"));

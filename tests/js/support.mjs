@@ -37,6 +37,11 @@ process.on("exit", () => folders.forEach((folder) => fs.rmSync(folder, { recursi
 
 /** Imports a fresh copy of the package's module (a path under js/, without its ending). */
 export async function importJs(module, script = {}) {
+  return (await importJsTogether([module], script))[0];
+}
+
+/** The same of several modules of one copy, which share their state. */
+export async function importJsTogether(modules, script = {}) {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "fireside-js-"));
   folders.push(folder);
   fs.writeFileSync(path.join(folder, "package.json"), '{"type":"module"}');
@@ -52,7 +57,7 @@ export async function importJs(module, script = {}) {
   fs.mkdirSync(path.join(folder, "wasm"), { recursive: true });
   fs.writeFileSync(path.join(folder, "wasm/fireside.js"), SCRIPTED.replace("globalThis.firesideScript", `globalThis[${JSON.stringify(folder)}]`));
   globalThis[folder] = script;
-  return import(pathToFileURL(path.join(folder, `${module}.js`)).href);
+  return Promise.all(modules.map((module) => import(pathToFileURL(path.join(folder, `${module}.js`)).href)));
 }
 
 /** A result as the engine would send it. */

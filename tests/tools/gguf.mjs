@@ -27,17 +27,23 @@ export function pair(key, type, value) {
   return Buffer.concat([string(key), number(4, type), type === STRING ? string(value) : number(SCALAR_BYTES[type], value)]);
 }
 
-/** A GGUF file of these pairs and tensors `{ name, dims, type, data }`; without data only the header is given. */
-export function writeGguf(pairs, tensors, { data = true } = {}) {
+/**
+ * A GGUF file of these pairs and tensors `{ name, dims, type, bytes, data }`. Without data, or with `gap` bytes of nothing before the
+ * last half of the tensors, the header is given by itself, with where each tensor lies.
+ */
+export function writeGguf(pairs, tensors, { data = true, gap = 0 } = {}) {
   let at = 0;
-  const entries = tensors.map(({ name, dims, type, bytes }) => {
+  const places = [];
+  const entries = tensors.map(({ name, dims, type, bytes }, i) => {
+    if (gap > 0 && i === Math.floor(tensors.length / 2)) at = align(at + gap);
+    places.push(at);
     const entry = Buffer.concat([string(name), number(4, dims.length), ...dims.map((dim) => number(8, dim)), number(4, type), number(8, at)]);
     at = align(at + bytes);
     return entry;
   });
   const head = Buffer.concat([Buffer.from("GGUF"), number(4, 3), number(8, tensors.length), number(8, pairs.length), ...pairs, ...entries]);
   const header = Buffer.concat([head, Buffer.alloc(align(head.length) - head.length)]);
-  if (!data) return { header, dataBytes: at };
+  if (!data || gap > 0) return { header, places: places.map((place) => header.length + place), length: header.length + at };
   const body = Buffer.alloc(at);
   let to = 0;
   for (const tensor of tensors) {
@@ -100,6 +106,30 @@ export function splitGguf(file, count, { no = (i) => i, total = count, tensorsFi
     const split = [pair("split.no", 2, no(i)), pair("split.count", 2, total), pair("split.tensors.count", 5, tensors.length)];
     return writeGguf([...(i === 0 ? pairs : []), ...split], group < 0 ? [] : tensors.slice(group * size, (group + 1) * size));
   });
+}
+
+/** The same model with nothing of `gap` bytes in the middle of its data: [offset, bytes] pieces and the whole length. */
+export function spreadGguf(file, gap) {
+  const { pairs, tensors } = readGguf(file);
+  const { header, places, length } = writeGguf(pairs, tensors, { gap });
+  return { length, pieces: [[0, header], ...tensors.map(({ data }, i) => [places[i], data])] };
+}
+
+/** Only the header of a model as this one but for its size: so many layers with feed-forward matrices that wide. */
+export function hugeGguf(file, layers, ffn) {
+  const { pairs, tensors } = readGguf(file);
+  const named = (name) => string(name);
+  const changed = ["llama.block_count", "llama.feed_forward_length"];
+  const kept = pairs.filter((bytes) => !changed.some((key) => bytes.subarray(0, key.length + 8).equals(named(key))));
+  const own = tensors.filter(({ name }) => !name.startsWith("blk."));
+  const block = tensors.filter(({ name }) => name.startsWith("blk.0."));
+  const all = Array.from({ length: layers }, (_, layer) => block.map((tensor) => {
+    const dims = tensor.name.includes("ffn_gate") || tensor.name.includes("ffn_up") ? [tensor.dims[0], ffn] : tensor.name.includes("ffn_down") ? [ffn, tensor.dims[1]] : tensor.dims;
+    const scale = dims.reduce((a, b) => a * b) / tensor.dims.reduce((a, b) => a * b);
+    return { ...tensor, name: tensor.name.replace("blk.0.", `blk.${layer}.`), dims, bytes: Math.round(tensor.bytes * scale) };
+  })).flat();
+  const more = [pair(changed[0], 4, layers), pair(changed[1], 4, ffn)];
+  return writeGguf([...kept, ...more], [...own, ...all], { data: false });
 }
 
 /** A sound GGUF file of about `bytes` bytes that is no model: one big tensor of pseudo-random bytes. */
