@@ -1,6 +1,7 @@
 /** The page's side of the port: calls with answers, requests with events, and settling at once whatever the engine is doing. */
 import { FiresideError, fromWire } from "./errors.js";
 import type { Calls, Connect, Op, ToClient, ToHost } from "./protocol.js";
+import { isToClient } from "./protocol.js";
 
 /** How long dispose() waits for a busy engine before it ends the Worker anyway. */
 const DISPOSE_MS = 2000;
@@ -34,8 +35,8 @@ export class Client {
     this.#port = port;
     this.#ownWorker = ownWorker;
     this.#onMessage = onMessage;
-    port.onmessage = (event: MessageEvent<ToClient>) => {
-      this.#receive(event.data);
+    port.onmessage = (event: MessageEvent<unknown>) => {
+      if (isToClient(event.data)) this.#receive(event.data);
     };
     port.onmessageerror = () => {
       this.#end(new FiresideError("worker.failed", "A message from the Worker could not be read."));

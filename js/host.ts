@@ -1,6 +1,7 @@
 /** The engine's side of the port: owns one wasm engine, runs its loop, answers calls. Runs in a Worker or in the page's thread. */
 import { FiresideError, toWire } from "./errors.js";
 import type { Calls, Connect, Op, ToClient, ToHost, WireLoadOptions, WireSource } from "./protocol.js";
+import { isToHost } from "./protocol.js";
 import { openSource } from "./source.js";
 import type { LoadProgress, Warning } from "./types.js";
 import type { WasmEngine } from "./wasm/fireside.js";
@@ -18,7 +19,9 @@ export function serve(port: MessagePort): void {
 
 /** True for the message by which a page hands a Worker its port. */
 export function isConnect(data: unknown): data is Connect {
-  return typeof data === "object" && data !== null && (data as Partial<Connect>).fireside === "connect";
+  if (typeof data !== "object" || data === null) return false;
+  const { fireside, port } = data as Partial<Connect>;
+  return fireside === "connect" && port instanceof MessagePort;
 }
 
 /** A trap in wasm leaves the instance in no usable state: every engine of this thread is over. */
@@ -36,8 +39,8 @@ class Host {
 
   constructor(port: MessagePort) {
     this.#port = port;
-    port.onmessage = (event: MessageEvent<ToHost>) => {
-      void this.#receive(event.data);
+    port.onmessage = (event: MessageEvent<unknown>) => {
+      if (isToHost(event.data)) void this.#receive(event.data);
     };
   }
 

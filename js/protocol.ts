@@ -58,3 +58,63 @@ export type ToClient =
   | { t: "devicelost"; value: { reason: string; message: string } }
   | { t: "recovered"; value: { backend: "webgpu" | "cpu"; resumed: number } }
   | { t: "crashed"; error: WireError };
+
+// Complete by their types: a new message or call that is missing here does not compile.
+const OPS: Record<Op, true> = {
+  load: true, info: true, stats: true, submit: true, score: true, tokenize: true, detokenize: true, renderChat: true, dispose: true,
+};
+const TO_HOST: Record<ToHost["t"], true> = { call: true, abort: true, cancelLoad: true };
+const TO_CLIENT: Record<ToClient["t"], true> = {
+  result: true, error: true, token: true, done: true, failed: true, progress: true, warning: true, devicelost: true, recovered: true,
+  crashed: true,
+};
+
+/** What a message may hold, before it is known to. */
+interface Fields {
+  t?: unknown;
+  id?: unknown;
+  rid?: unknown;
+  op?: unknown;
+  why?: unknown;
+  error?: unknown;
+  value?: unknown;
+}
+
+/** A message's fields, if it is of one of `kinds`. */
+function fieldsOf(message: unknown, kinds: Record<string, true>): Fields | null {
+  if (typeof message !== "object" || message === null) return null;
+  const fields = message as Fields;
+  return typeof fields.t === "string" && Object.hasOwn(kinds, fields.t) ? fields : null;
+}
+
+const isNumber = (value: unknown): boolean => typeof value === "number";
+const isObject = (value: unknown): boolean => typeof value === "object" && value !== null;
+
+/** Whether a host knows what to do with `message`. What is not ours is left alone. */
+export function isToHost(message: unknown): message is ToHost {
+  const fields = fieldsOf(message, TO_HOST);
+  if (!fields) return false;
+  if (fields.t === "abort") return isNumber(fields.rid) && (fields.why === "cancelled" || fields.why === "deadline");
+  return fields.t === "cancelLoad" || (isNumber(fields.id) && typeof fields.op === "string" && Object.hasOwn(OPS, fields.op));
+}
+
+/** Whether a client knows what to do with `message`. */
+export function isToClient(message: unknown): message is ToClient {
+  const fields = fieldsOf(message, TO_CLIENT);
+  if (!fields) return false;
+  switch (fields.t as ToClient["t"]) {
+    case "result":
+      return isNumber(fields.id);
+    case "error":
+      return isNumber(fields.id) && isObject(fields.error);
+    case "token":
+    case "done":
+      return isNumber(fields.rid);
+    case "failed":
+      return isNumber(fields.rid) && isObject(fields.error);
+    case "crashed":
+      return isObject(fields.error);
+    default:
+      return isObject(fields.value);
+  }
+}
