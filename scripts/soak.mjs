@@ -1,6 +1,7 @@
 /** `npm run soak`: the heavy checks, one JSON line each; fails when a figure is out of its bounds.
  *
- * Perplexity of a fixed text and greedy continuations of the real model in the browser's CPU backend, long property tests natively.
+ * Perplexity of a fixed text and greedy continuations of the real model in the browser's CPU backend, a million
+ * damaged files and long property tests natively. `-- --fuzz` does the damaged files alone.
  */
 import fs from "node:fs";
 import path from "node:path";
@@ -18,6 +19,8 @@ const PERPLEXITY_BOUND = 1e-3;
 /** Nats between the two best tokens below which either may win. */
 const NEAR_TIE = 0.05;
 const PROPTEST_CASES = "20000";
+/** Damaged files that the reader, the tokenizer and the templates are given. */
+const FUZZ_INPUTS = 1_000_000;
 
 const golden = (name) => path.join(ROOT, "tests/goldens", name);
 const print = (line) => console.log(JSON.stringify(line));
@@ -65,8 +68,16 @@ async function greedy(session) {
   return ok;
 }
 
+/** Every input ends in a sound table or a typed error, within twice its size of memory: the test fails otherwise. */
+async function fuzz() {
+  const started = performance.now();
+  await run("cargo", ["test", "--test", "gguf_hostile"], { env: { FIRESIDE_FUZZ_INPUTS: String(FUZZ_INPUTS) } });
+  print({ check: "hostile files", inputs: FUZZ_INPUTS, seconds: Math.round((performance.now() - started) / 1000), ok: true });
+}
+
 await main(async () => {
   await setup();
+  if (process.argv.includes("--fuzz")) return fuzz();
   const model = await defaultModel();
   await build();
   const session = await openSession({ model });
@@ -78,6 +89,7 @@ await main(async () => {
   } finally {
     await session.close();
   }
+  await fuzz();
   await run("cargo", ["test", "--lib"], { env: { PROPTEST_CASES } });
   print({ check: "property tests", cases: Number(PROPTEST_CASES), ok: true });
   if (!ok) throw new UserError("soak.failed", "a figure is out of its bounds");
