@@ -1,10 +1,11 @@
 /** `npm run soak`: the heavy checks, one JSON line each; fails when a figure is out of its bounds.
  *
  * Perplexity of a fixed text and greedy continuations of the real model in the browser's CPU backend, seeded faults of network and
- * server, loads from storage, long property tests natively.
+ * server, loads from storage, a million damaged files and long property tests natively. `-- --checks model,faults` does some of them.
  */
 import fs from "node:fs";
 import path from "node:path";
+import { parseArgs } from "node:util";
 import { build } from "./lib/build.mjs";
 import { run } from "./lib/exec.mjs";
 import { main, UserError } from "./lib/fail.mjs";
@@ -24,6 +25,8 @@ const PROPTEST_CASES = "20000";
 const FIRESIDE_SCHEDULES = "10000";
 const FAULT_RUNS = 240;
 const WARM_LOADS = 5;
+/** Damaged files that the reader, the tokenizer and the templates are given. */
+const FUZZ_INPUTS = 1_000_000;
 
 const golden = (name) => path.join(ROOT, "tests/goldens", name);
 const print = (line) => console.log(JSON.stringify(line));
@@ -105,24 +108,58 @@ async function storedLoads(model) {
   }
 }
 
-await main(async () => {
-  await setup();
-  const model = await defaultModel();
-  await build();
-  const session = await openSession({ model });
-  let ok = true;
-  try {
-    await session.load({ backend: "cpu", prefixCache: false });
-    ok = (await perplexity(session)) && ok;
-    ok = (await greedy(session)) && ok;
-  } finally {
-    await session.close();
-  }
-  ok = (await faults()) && ok;
-  ok = (await storedLoads(model)) && ok;
+/** Every input ends in a sound table or a typed error, within twice its size of memory: the test fails otherwise. */
+async function fuzz() {
+  const started = performance.now();
+  await run("cargo", ["test", "--test", "gguf_hostile"], { env: { FIRESIDE_FUZZ_INPUTS: String(FUZZ_INPUTS) } });
+  print({ check: "hostile files", inputs: FUZZ_INPUTS, seconds: Math.round((performance.now() - started) / 1000), ok: true });
+  return true;
+}
+
+async function propertyTests() {
   const started = performance.now();
   await run("cargo", ["test", "--lib"], { env: { PROPTEST_CASES, FIRESIDE_SCHEDULES } });
   const seconds = Math.round((performance.now() - started) / 1000);
   print({ check: "property tests", cases: Number(PROPTEST_CASES), schedules: Number(FIRESIDE_SCHEDULES), seconds, ok: true });
+  return true;
+}
+
+/** The real model's figures. */
+async function accuracy(model) {
+  const session = await openSession({ model });
+  try {
+    await session.load({ backend: "cpu", prefixCache: false });
+    const right = await perplexity(session);
+    return (await greedy(session)) && right;
+  } finally {
+    await session.close();
+  }
+}
+
+/** By the names that `--checks` takes. `browser`: needs the package and the model. */
+const CHECKS = {
+  model: { browser: true, work: accuracy },
+  faults: { browser: true, work: faults },
+  stored: { browser: true, work: storedLoads },
+  fuzz: { browser: false, work: fuzz },
+  properties: { browser: false, work: propertyTests },
+};
+
+function chosen() {
+  const { checks } = parseArgs({ options: { checks: { type: "string" } } }).values;
+  const names = checks?.split(",") ?? Object.keys(CHECKS);
+  const unknown = names.filter((name) => !Object.hasOwn(CHECKS, name));
+  if (unknown.length > 0) throw new UserError("arguments.invalid", `unknown checks: ${unknown.join(", ")} (there are ${Object.keys(CHECKS).join(", ")})`);
+  return names.map((name) => CHECKS[name]);
+}
+
+await main(async () => {
+  const checks = chosen();
+  await setup();
+  const browser = checks.some((check) => check.browser);
+  const model = browser ? await defaultModel() : null;
+  if (browser) await build();
+  let ok = true;
+  for (const { work } of checks) ok = (await work(model)) && ok;
   if (!ok) throw new UserError("soak.failed", "a figure is out of its bounds");
 });

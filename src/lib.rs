@@ -2,7 +2,11 @@
 //!
 //! One room a folder; which rooms a room may import is a table in tests/tidy.rs, and data walks one way. The pure rooms know
 //! nothing of burn, wgpu, JavaScript, clocks or async, and build alone when neither `webgpu` nor `cpu` is enabled.
+//!
+//! Unsafe code is denied but for the spots that allow it by name and reason; docs/security.md lists them, and tests/tidy.rs
+//! holds the list.
 #![deny(unsafe_code)]
+#![deny(clippy::undocumented_unsafe_blocks, unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs)]
 
 pub mod error;

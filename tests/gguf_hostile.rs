@@ -1,64 +1,34 @@
 //! Hostile GGUF files against the reader: every one ends in a typed error or a sound table, within its own size of memory.
 //!
 //! A binary of its own because it counts what the reader allocates.
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "support/counting.rs"]
+mod counting;
 
+use std::sync::LazyLock;
+
+use counting::{Held, counted};
+use fireside::chat::{ChatTemplate, LocalTime, RenderInput};
 use fireside::gguf::{Array, Gguf, MAX_KEYS, MAX_TENSORS, ParseStep, Value};
+use fireside::tokenizer::{Tokenizer, Vocabulary};
 use fireside::{Error, Result};
 use proptest::prelude::*;
-
-thread_local! {
-    static LIVE: Cell<isize> = const { Cell::new(0) };
-    static PEAK: Cell<isize> = const { Cell::new(0) };
-}
-
-/// Counts the bytes that each thread holds.
-struct Counting;
-
-fn count(bytes: isize) {
-    // A thread that ends frees what its own counters can no longer be asked about.
-    let _ = LIVE.try_with(|live| {
-        live.set(live.get() + bytes);
-        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
-    });
-}
-
-#[allow(unsafe_code)] // Sound: every call goes to the system's allocator unchanged; counting does not allocate.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-/// The result and the most bytes held on the way.
-fn counted<T>(work: impl FnOnce() -> T) -> (T, usize) {
-    let before = LIVE.get();
-    PEAK.set(before);
-    let result = work();
-    (result, (PEAK.get() - before) as usize)
-}
 
 /// Small tables and an error's details; the rest of what is held comes from the file.
 const FIXED_BYTES: usize = 32 << 10;
 
+fn check_memory(held: Held, file_bytes: usize) {
+    assert!(held.largest <= (2 * file_bytes).max(1 << 10), "{held:?} for a file of {file_bytes}");
+    assert!(held.peak <= 2 * file_bytes + FIXED_BYTES, "{held:?} for a file of {file_bytes}");
+}
+
 /// Parses whole and as it would arrive; both agree, and memory stays within bounds.
 fn parse(file: &[u8]) -> Result<Gguf> {
-    let (whole, peak) = counted(|| Gguf::from_bytes(file));
-    assert!(peak <= 2 * file.len() + FIXED_BYTES, "{peak} bytes held for a file of {}", file.len());
+    let (whole, held) = counted(|| Gguf::from_bytes(file));
+    check_memory(held, file.len());
     let mut len = file.len().min(64);
     loop {
-        let (step, peak) = counted(|| Gguf::parse(&file[..len], file.len() as u64));
-        assert!(peak <= 2 * len + FIXED_BYTES, "{peak} bytes held for a prefix of {len}");
+        let (step, held) = counted(|| Gguf::parse(&file[..len], file.len() as u64));
+        check_memory(held, len);
         match step {
             Ok(ParseStep::NeedMore { at_least }) => {
                 assert!(at_least > len as u64 && at_least <= file.len() as u64);
@@ -175,7 +145,7 @@ fn the_smallest_entries_cost_a_bounded_sum() {
     }
     file.resize(file.len().next_multiple_of(32) + MAX_TENSORS as usize * 32, 0);
     let header = file.len() - MAX_TENSORS as usize * 32;
-    let (result, peak) = counted(|| Gguf::parse(&file[..header], file.len() as u64));
+    let (result, Held { peak, .. }) = counted(|| Gguf::parse(&file[..header], file.len() as u64));
     assert!(matches!(result, Ok(ParseStep::Done(gguf)) if gguf.tensors.len() as u64 == MAX_TENSORS));
     println!("{header} bytes of header, {peak} bytes held");
     assert!(peak <= 2 * header + (5 << 20), "{peak}");
@@ -197,10 +167,10 @@ impl MapAscii for Vec<u8> {
     }
 }
 
-fn sound_files() -> Vec<Vec<u8>> {
+static SOUND_FILES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let names = ["tiny/tiny-llama-mix32.gguf", "tiny/tiny-lora-llama-f16.gguf", "hostile/valid_control.gguf"];
     names.iter().map(|name| std::fs::read(golden_dir(name)).unwrap()).collect()
-}
+});
 
 /// One change to a file.
 #[derive(Debug, Clone)]
@@ -257,16 +227,52 @@ fn mutate(file: &mut Vec<u8>, mutation: &Mutation) {
     }
 }
 
+fn use_words(gguf: &Gguf, text: &str) {
+    let vocabulary = match Vocabulary::from_metadata(&gguf.metadata) {
+        Ok(vocabulary) => vocabulary,
+        Err(error) => return assert!(error.code.starts_with("gguf."), "{error}"),
+    };
+    match Tokenizer::new(&vocabulary) {
+        Ok(tokenizer) => match tokenizer.encode(text, true, true) {
+            Ok(ids) => drop(tokenizer.decode(&ids, true).unwrap()),
+            Err(error) => assert!(error.code.starts_with("tokenizer."), "{error}"),
+        },
+        Err(error) => assert!(error.code.starts_with("tokenizer."), "{error}"),
+    }
+    let messages = serde_json::json!([{"role": "user", "content": text}]);
+    let now = LocalTime { year: 2024, month: 1, day: 1, hour: 0, minute: 0, second: 0 };
+    let input = RenderInput { messages: &messages, tools: None, add_generation_prompt: true, template_args: None, now };
+    let template = ChatTemplate::new(vocabulary.chat_template.as_deref(), "<s>", "</s>");
+    if let Err(error) = template.and_then(|template| template.render(&input)) {
+        assert!(error.code.starts_with("chat."), "{error}");
+    }
+}
+
+/// Inputs in all: `FIRESIDE_FUZZ_INPUTS`, which `npm run soak` sets to a million.
+fn num_inputs() -> u32 {
+    let set = std::env::var("FIRESIDE_FUZZ_INPUTS").ok();
+    set.map_or(20_000, |text| text.parse().expect("FIRESIDE_FUZZ_INPUTS is a number"))
+}
+
+/// Four properties share the inputs, most of them mutations of sound files.
+fn share(eighths: u32) -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(num_inputs() / 8 * eighths) }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
+    #![proptest_config(share(5))]
 
     #[test]
     fn mutated_files_neither_panic_nor_allocate(index in 0usize..3, changes in proptest::collection::vec(mutation(), 1..4)) {
-        let mut file = sound_files().swap_remove(index);
+        let mut file = SOUND_FILES[index].clone();
         changes.iter().for_each(|change| mutate(&mut file, change));
         let result = parse(&file);
         check(&result, file.len() as u64);
     }
+}
+
+proptest! {
+    #![proptest_config(share(1))]
 
     #[test]
     fn random_bytes_behind_a_sound_start_are_handled(counts in any::<[u8; 2]>(), tail in proptest::collection::vec(any::<u8>(), 0..400)) {
@@ -275,6 +281,16 @@ proptest! {
         file.extend(u64::from(counts[1] % 4).to_le_bytes());
         file.extend(tail);
         check(&parse(&file), file.len() as u64);
+    }
+
+    /// What a damaged header says of words and chat is refused or used, never trusted.
+    #[test]
+    fn tokenizers_and_templates_of_mutated_files_are_built_or_refused(index in 0usize..3, changes in proptest::collection::vec(mutation(), 1..4), text in "\\PC{0,40}") {
+        let mut file = SOUND_FILES[index].clone();
+        changes.iter().for_each(|change| mutate(&mut file, change));
+        if let Ok(gguf) = Gguf::from_bytes(&file) {
+            use_words(&gguf, &text);
+        }
     }
 
     #[test]

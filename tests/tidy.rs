@@ -151,6 +151,35 @@ fn every_file_says_what_it_is_for_and_is_short() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// Files that may allow unsafe code, each with a reason; docs/security.md names them.
+const MAY_BE_UNSAFE: &[&str] =
+    &["src/backend/webgpu.rs", "src/ops/cpu/simd_wasm.rs", "src/ops/gpu/launch.rs", "src/web/alloc.rs"];
+
+#[test]
+fn unsafe_code_is_only_where_it_is_named() {
+    let security = fs::read_to_string(root().join("docs/security.md")).expect("docs/security.md");
+    let is_code = |line: &&str| !line.trim_start().starts_with("//");
+    for (path, text) in rust_sources() {
+        let name = path.strip_prefix(root()).expect("a source").to_string_lossy().replace('\\', "/");
+        let is_unsafe = text
+            .lines()
+            .filter(is_code)
+            .any(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "unsafe"));
+        let allowed = text.matches("allow(unsafe_code").count();
+        assert_eq!(is_unsafe, MAY_BE_UNSAFE.contains(&name.as_str()), "{name}");
+        assert_eq!(
+            allowed,
+            text.matches("allow(unsafe_code, reason = ").count(),
+            "{name}: an allowance without a reason"
+        );
+        assert!(is_unsafe || allowed == 0, "{name}");
+        assert!(
+            !is_unsafe || security.contains(name.trim_start_matches("src/")),
+            "docs/security.md does not name {name}"
+        );
+    }
+}
+
 #[test]
 fn every_op_has_a_scalar_reference() {
     let trait_text = fs::read_to_string(root().join("src/ops/mod.rs")).expect("ops/mod.rs");

@@ -17,8 +17,9 @@ export function run(command, args, { env = {}, cwd = ROOT, stdout = 2 } = {}) {
   });
 }
 
-/** Stdout of a short command, or null when it is missing or fails. */
-export function output(command, args, { env = {} } = {}) {
-  const done = spawnSync(command, args, { cwd: ROOT, env: buildEnv(env), encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
+/** Stdout of a short command, or null when it is missing, fails, or takes longer than `timeout` milliseconds. */
+export function output(command, args, { env = {}, timeout } = {}) {
+  const stdio = ["ignore", "pipe", "ignore"];
+  const done = spawnSync(command, args, { cwd: ROOT, env: buildEnv(env), encoding: "utf8", stdio, timeout });
   return done.status === 0 ? done.stdout.trim() : null;
 }

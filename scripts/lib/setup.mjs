@@ -37,6 +37,24 @@ async function bindgen() {
   if (!installed()) throw missing(`wasm-bindgen ${version}`, `remove the older one from PATH (${which("wasm-bindgen")})`);
 }
 
+/** The version whose reading of deny.toml the stage was written for. */
+const DENY_VERSION = "0.20.2";
+
+/** Whether the checker of dependencies is there. */
+export function hasDeny() {
+  return output("cargo-deny", ["--version"]) === `cargo-deny ${DENY_VERSION}`;
+}
+
+/** Installs it where it is missing; only the stage that runs it needs it. */
+export async function setupDeny() {
+  if (hasDeny()) return;
+  note(`installing cargo-deny ${DENY_VERSION} (some minutes, once)`);
+  const build = path.join(TOOLS, "build");
+  await run("cargo", ["install", "cargo-deny", "--version", `=${DENY_VERSION}`, "--locked", "--root", TOOLS, "--force"], { env: { CARGO_TARGET_DIR: build } });
+  fs.rmSync(build, { recursive: true, force: true });
+  if (!hasDeny()) throw missing(`cargo-deny ${DENY_VERSION}`, `remove the older one from PATH (${which("cargo-deny")})`);
+}
+
 async function npmPackages() {
   const lock = crypto.createHash("sha256").update(fs.readFileSync(path.join(ROOT, "package-lock.json"))).digest("hex");
   const stamp = path.join(ROOT, "node_modules/.fireside-lock");

@@ -79,8 +79,8 @@ fn reserve_linear(bytes: u64) -> Result<()> {
 
 /// `memory.wasm`.
 #[allow(dead_code, reason = "only wasm32 has linear memory")]
-fn out_of_linear_memory(expected: u64, got: u64) -> Error {
+fn out_of_linear_memory(wanted: u64, had: u64) -> Error {
     Error::new("memory.wasm", "linear memory cannot grow to hold this model and its KV cache")
-        .with("expected", expected)
-        .with("got", got)
+        .with("expected", had)
+        .with("got", wanted)
 }

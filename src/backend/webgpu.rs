@@ -64,6 +64,7 @@ mod constructors {
     //! CubeCL registers its IR through static constructors. Unless something refers to `__wasm_call_ctors`, wasm-ld wraps
     //! every export in a call of all of them (milliseconds a call); then someone must call it, once.
     #![allow(unsafe_code, reason = "the linker's own constructor entry, called once before any CubeCL use")]
+    // SAFETY: the signature is the linker's: no arguments, nothing returned.
     unsafe extern "C" {
         fn __wasm_call_ctors();
     }

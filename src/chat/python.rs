@@ -4,8 +4,8 @@ use std::fmt::Write;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Output, State, Value};
 
-/// Deepest nesting of a value that is written.
-const MAX_DEPTH: usize = 128;
+use super::cost::{BYTES_PER_FUEL, Excess, MAX_DEPTH, exceeded, pay_bytes, pay_for_trim};
+
 /// Widest `indent`.
 const MAX_INDENT: usize = 32;
 
@@ -33,7 +33,10 @@ pub(super) fn trim(state: &State, value: &Value, characters: Option<String>) -> 
         None => to_text(state, value)?,
     };
     Ok(Value::from(match characters {
-        Some(characters) => text.trim_matches(|c| characters.contains(c)),
+        Some(characters) => {
+            pay_for_trim(state, &text, &characters)?;
+            text.trim_matches(|c| characters.contains(c))
+        }
         None => text.trim(),
     }))
 }
@@ -49,11 +52,23 @@ pub(super) fn join(
     let separator = separator.map_or_else(|| args.get::<Option<String>>("d"), |s| Ok(Some(s)))?.unwrap_or_default();
     let attribute = attribute.map_or_else(|| args.get::<Option<Value>>("attribute"), |a| Ok(Some(a)))?;
     args.assert_all_used()?;
+    join_items(state, value, &separator, attribute.as_ref())
+}
+
+/// The items' text with `separator` between them, paid for before it grows: items may be one long text many times.
+pub(super) fn join_items(
+    state: &State,
+    items: &Value,
+    separator: &str,
+    attribute: Option<&Value>,
+) -> Result<Value, Error> {
     let mut out = String::new();
-    for (at, item) in value.try_iter()?.enumerate() {
+    for (at, item) in items.try_iter()?.enumerate() {
         state.consume_fuel(1)?;
-        let item = attribute.as_ref().map_or(Ok(item.clone()), |name| item.get_item(name))?;
-        out.push_str(if at == 0 { "" } else { &separator });
+        let item = attribute.map_or(Ok(item.clone()), |name| item.get_item(name))?;
+        let separator = if at == 0 { "" } else { separator };
+        pay_bytes(state, separator.len() + item.as_str().map_or(0, str::len))?;
+        out.push_str(separator);
         match item.as_str() {
             Some(text) => out.push_str(text),
             None => out.push_str(&to_text(state, &item)?),
@@ -66,7 +81,7 @@ fn to_text(state: &State, value: &Value) -> Result<String, Error> {
     if value.is_undefined() {
         return Ok(String::new());
     }
-    let mut writer = Writer { state, out: String::new(), style: Style::Repr };
+    let mut writer = Writer { state, out: String::new(), paid: 0, style: Style::Repr };
     writer.value(value, 0)?;
     Ok(writer.out)
 }
@@ -93,40 +108,9 @@ pub(super) fn to_json(state: &State, value: &Value, args: Kwargs) -> Result<Valu
         key,
     });
     args.assert_all_used()?;
-    let mut writer = Writer { state, out: String::new(), style };
+    let mut writer = Writer { state, out: String::new(), paid: 0, style };
     writer.value(value, 0)?;
     Ok(Value::from(writer.out))
-}
-
-/// Pays for visiting every part of `value`, shared parts each time.
-///
-/// Lists that hold a list twice double in size at each assignment while they cost two slots: minijinja's fuel doesn't see
-/// that, and then comparing or writing one never ends. Paid for at each assignment, growth ends with the fuel.
-pub(super) fn pay_for(state: &State, value: &Value) -> Result<(), Error> {
-    let mut parts = 0u64;
-    visit(state, value, 0, &mut parts)
-}
-
-fn visit(state: &State, value: &Value, depth: usize, parts: &mut u64) -> Result<(), Error> {
-    const PARTS_PER_FUEL: u64 = 8;
-    *parts += 1;
-    if parts.is_multiple_of(PARTS_PER_FUEL) {
-        state.consume_fuel(1)?;
-    }
-    if depth > MAX_DEPTH {
-        return Err(too_deep());
-    }
-    match value.kind() {
-        ValueKind::Seq | ValueKind::Iterable => {
-            value.try_iter()?.try_for_each(|item| visit(state, &item, depth + 1, parts))
-        }
-        ValueKind::Map => value.try_iter()?.try_for_each(|key| visit(state, &value.get_item(&key)?, depth + 1, parts)),
-        _ => Ok(()),
-    }
-}
-
-fn too_deep() -> Error {
-    Error::new(ErrorKind::InvalidOperation, "the value is nested too deeply")
 }
 
 struct JsonStyle {
@@ -145,15 +129,18 @@ enum Style {
 struct Writer<'a, 'e> {
     state: &'a State<'a, 'e>,
     out: String,
+    /// Bytes of `out` that are paid for.
+    paid: usize,
     style: Style,
 }
 
 impl Writer<'_, '_> {
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
-        // Values can share parts, so that few of them write out very long: each visit is paid for.
-        self.state.consume_fuel(1)?;
+        // Values can share parts, so that few of them write out very long: each visit is paid for, and what is between.
+        self.state.consume_fuel(1 + ((self.out.len() - self.paid) / BYTES_PER_FUEL) as u64)?;
+        self.paid = self.out.len();
         if depth > MAX_DEPTH {
-            return Err(too_deep());
+            return Err(exceeded(Excess::Depth));
         }
         match value.kind() {
             ValueKind::Undefined if matches!(self.style, Style::Repr) => self.out.push_str("Undefined"),
@@ -169,7 +156,7 @@ impl Writer<'_, '_> {
             }
             _ => {
                 let text = value.to_string();
-                self.state.consume_fuel(text.len() as u64 / 64)?;
+                pay_bytes(self.state, text.len())?;
                 self.out.push_str(&text);
             }
         }
@@ -202,7 +189,7 @@ impl Writer<'_, '_> {
     }
 
     fn string(&mut self, text: &str) -> Result<(), Error> {
-        self.state.consume_fuel(text.len() as u64 / 64)?;
+        pay_bytes(self.state, text.len())?;
         match &self.style {
             Style::Json(style) => json_string(text, style.ascii, &mut self.out),
             Style::Repr => repr_string(text, &mut self.out),
@@ -222,6 +209,7 @@ impl Writer<'_, '_> {
     }
 
     fn map(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
+        self.state.consume_fuel(value.len().unwrap_or(0) as u64)?;
         let mut keys: Vec<Value> = value.try_iter()?.collect();
         if matches!(&self.style, Style::Json(style) if style.sorted) {
             keys.sort();

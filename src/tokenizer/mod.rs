@@ -22,8 +22,12 @@ use crate::{Error, Result};
 use attributes::{Attributes, Kinds, classify};
 use bpe::Bpe;
 use pretokenize::PreTokenizerSpec;
-use specials::{Fragment, Special, Specials};
+use specials::{Fragment, MAX_SPECIAL_BYTES, Special, Specials};
 use spm::Spm;
+
+/// Longest text that is tokenized at once, in bytes: some fifty times what the longest contexts hold. One word of that length
+/// takes about a hundred times its size to merge, which a page's 4 GiB still have.
+const MAX_TEXT_BYTES: usize = 16 << 20;
 
 /// Text to token ids and back, built from a GGUF vocabulary alone.
 pub struct Tokenizer {
@@ -142,7 +146,7 @@ impl Tokenizer {
             }
         };
         Ok(Self {
-            specials: specials_of(vocabulary, &attributes),
+            specials: specials_of(vocabulary, &attributes)?,
             pieces: pieces_of(vocabulary, &attributes, matches!(model, Model::Spm(_)))?,
             control: attributes.iter().map(|a| a.is_control()).collect(),
             model,
@@ -162,6 +166,12 @@ impl Tokenizer {
     /// # Errors
     /// `tokenizer.no_byte_token`, `tokenizer.text_too_long`.
     pub fn encode(&self, text: &str, add_special: bool, parse_special: bool) -> Result<Vec<TokenId>> {
+        if text.len() > MAX_TEXT_BYTES {
+            let message = format!("The text has {} bytes; {MAX_TEXT_BYTES} are allowed.", text.len());
+            return Err(Error::new("tokenizer.text_too_long", message)
+                .with("expected", format!("at most {MAX_TEXT_BYTES}"))
+                .with("got", text.len()));
+        }
         let mut out = Vec::new();
         if add_special && self.add_bos {
             out.extend(self.bos);
@@ -320,7 +330,7 @@ impl Lookup for HashMap<String, u32> {
     }
 }
 
-fn specials_of(vocabulary: &Vocabulary, attributes: &[Attributes]) -> Specials {
+fn specials_of(vocabulary: &Vocabulary, attributes: &[Attributes]) -> Result<Specials> {
     let name = vocabulary.name.as_deref().unwrap_or_default().to_lowercase();
     let phi3 = name.contains("phi-3") || name.contains("phi3");
     let special = vocabulary.entries().zip(attributes).filter(|(_, a)| a.is_special());
@@ -329,7 +339,12 @@ fn specials_of(vocabulary: &Vocabulary, attributes: &[Attributes]) -> Specials {
         let strips_right = phi3 && !matches!(text.as_str(), "<unk>" | "<s>" | "<|endoftext|>");
         Some(Special { text, id, always: !attributes.is_control(), strips_right })
     });
-    Specials::new(with_text.collect())
+    let specials: Vec<Special> = with_text.collect();
+    if let Some(Special { text, id, .. }) = specials.iter().find(|s| s.text.len() > MAX_SPECIAL_BYTES) {
+        let message = format!("Special token {id} has {} bytes; {MAX_SPECIAL_BYTES} are allowed.", text.len());
+        return Err(vocabulary::too_long(message, *id, MAX_SPECIAL_BYTES, text.len()));
+    }
+    Ok(Specials::new(specials))
 }
 
 fn pieces_of(vocabulary: &Vocabulary, attributes: &[Attributes], spm: bool) -> Result<Pieces> {

@@ -1,4 +1,6 @@
 //! Special tokens in text: cuts a text into special tokens and the plain stretches between them.
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 /// A token that is matched as a whole before anything else.
@@ -11,6 +13,10 @@ pub(super) struct Special {
     /// Swallows the whitespace that follows it.
     pub strips_right: bool,
 }
+
+/// Longest text of a special token, in bytes; published ones have up to a hundred. Looking for them takes that many steps a
+/// byte at worst.
+pub(super) const MAX_SPECIAL_BYTES: usize = 256;
 
 /// A stretch of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,23 +47,28 @@ impl Specials {
     }
 
     /// Cuts `text`; control and unknown tokens match only if `parse_special`.
+    ///
+    /// Tokens of one length are looked for together, the longest first, so that a vocabulary of very many that all occur
+    /// costs a pass over the text for each length, not for each token.
     pub fn partition(&self, text: &str, parse_special: bool) -> Vec<Fragment> {
-        if text.is_empty() {
-            return Vec::new();
-        }
-        let mut fragments = vec![Fragment::Text(0..text.len())];
-        for (special, occurs) in self.ranked.iter().zip(self.occurring(text)) {
-            if occurs && (parse_special || special.always) {
-                fragments = fragments.into_iter().fold(Vec::new(), |mut out, fragment| {
-                    match fragment {
-                        Fragment::Text(range) => special.cut(text, range, &mut out),
-                        token => out.push(token),
-                    }
-                    out
-                });
+        let mut by_length: BTreeMap<Reverse<usize>, Vec<usize>> = BTreeMap::new();
+        for (at, occurs) in self.occurring(text).into_iter().enumerate() {
+            if occurs && (parse_special || self.ranked[at].always) {
+                by_length.entry(Reverse(self.ranked[at].text.len())).or_default().push(at);
             }
         }
-        fragments
+        let mut cuts = Cuts { text, taken: vec![false; text.len()], found: Vec::new() };
+        for (Reverse(length), ranks) in by_length {
+            let ranks: HashMap<&[u8], usize> = ranks.iter().map(|&at| (self.ranked[at].text.as_bytes(), at)).collect();
+            let windows = text.as_bytes().windows(length).enumerate();
+            let mut places: Vec<(usize, usize)> = windows
+                .filter(|&(start, _)| !cuts.taken[start])
+                .filter_map(|(start, window)| Some((*ranks.get(window)?, start)))
+                .collect();
+            places.sort_unstable();
+            places.into_iter().for_each(|(at, start)| cuts.take(&self.ranked[at], start));
+        }
+        cuts.fragments()
     }
 
     /// Which of `ranked` occur in `text` at all: one walk, so that thousands of tokens cost no search each.
@@ -100,24 +111,47 @@ impl Specials {
     }
 }
 
-impl Special {
-    fn cut(&self, text: &str, range: Range<usize>, out: &mut Vec<Fragment>) {
-        let mut start = range.start;
-        while let Some(found) = text[start..range.end].find(&self.text) {
-            let at = start + found;
-            if start < at {
-                out.push(Fragment::Text(start..at));
-            }
-            out.push(Fragment::Token(self.id));
-            start = at + self.text.len();
-            if self.strips_right {
-                let is_space = |b: &u8| matches!(b, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r');
-                start += text.as_bytes()[start..range.end].iter().take_while(|b| is_space(b)).count();
-            }
+/// A text with the tokens found in it so far.
+struct Cuts<'t> {
+    text: &'t str,
+    /// Bytes that belong to a token, or were swallowed by one.
+    taken: Vec<bool>,
+    /// Start, end with what was swallowed, and id of each.
+    found: Vec<(usize, usize, u32)>,
+}
+
+impl Cuts<'_> {
+    /// Takes `special` at `start` if that is still plain text. What was taken before is at least as long, so it holds one of
+    /// the ends of whatever it touches.
+    fn take(&mut self, special: &Special, start: usize) {
+        let mut end = start + special.text.len();
+        if self.taken[start] || self.taken[end - 1] {
+            return;
         }
-        if start < range.end {
-            out.push(Fragment::Text(start..range.end));
+        if special.strips_right {
+            let is_space = |b: u8| matches!(b, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r');
+            let rest = self.text.as_bytes()[end..].iter().zip(&self.taken[end..]);
+            end += rest.take_while(|&(&byte, &taken)| is_space(byte) && !taken).count();
         }
+        self.taken[start..end].fill(true);
+        self.found.push((start, end, special.id));
+    }
+
+    fn fragments(mut self) -> Vec<Fragment> {
+        self.found.sort_unstable();
+        let mut fragments = Vec::with_capacity(2 * self.found.len() + 1);
+        let mut from = 0;
+        for (start, end, id) in self.found {
+            if from < start {
+                fragments.push(Fragment::Text(from..start));
+            }
+            fragments.push(Fragment::Token(id));
+            from = end;
+        }
+        if from < self.text.len() {
+            fragments.push(Fragment::Text(from..self.text.len()));
+        }
+        fragments
     }
 }
 
@@ -129,7 +163,8 @@ mod tests {
     fn specials(texts: &[&str]) -> Specials {
         let list = texts.iter().zip(0u32..);
         Specials::new(
-            list.map(|(t, id)| Special { text: (*t).into(), id, always: id % 2 == 0, strips_right: false }).collect(),
+            list.map(|(t, id)| Special { text: (*t).into(), id, always: id % 2 == 0, strips_right: id % 3 == 2 })
+                .collect(),
         )
     }
 
@@ -151,6 +186,26 @@ mod tests {
         );
     }
 
+    /// One token taken out of one stretch, leftmost first.
+    fn cut(special: &Special, text: &str, range: Range<usize>, out: &mut Vec<Fragment>) {
+        let mut start = range.start;
+        while let Some(found) = text[start..range.end].find(&special.text) {
+            let at = start + found;
+            if start < at {
+                out.push(Fragment::Text(start..at));
+            }
+            out.push(Fragment::Token(special.id));
+            start = at + special.text.len();
+            if special.strips_right {
+                let stripped = text[start..range.end].trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
+                start = range.end - stripped.len();
+            }
+        }
+        if start < range.end {
+            out.push(Fragment::Text(start..range.end));
+        }
+    }
+
     /// The definition: every token in rank order searched in every stretch that is left.
     fn by_definition(set: &Specials, text: &str, parse_special: bool) -> Vec<Fragment> {
         let mut fragments = if text.is_empty() { vec![] } else { vec![Fragment::Text(0..text.len())] };
@@ -158,7 +213,7 @@ mod tests {
             let mut next = Vec::new();
             for fragment in fragments {
                 match fragment {
-                    Fragment::Text(range) => special.cut(text, range, &mut next),
+                    Fragment::Text(range) => cut(special, text, range, &mut next),
                     token => next.push(token),
                 }
             }

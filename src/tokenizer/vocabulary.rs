@@ -5,6 +5,10 @@ use crate::{Error, Result};
 /// Most tokens a vocabulary may have; the largest published ones have 262,144.
 const MAX_TOKENS: usize = 1 << 24;
 
+/// Longest token, in bytes; the longest published ones are runs of a few hundred spaces. Tokenizing a text takes time in
+/// proportion to it, if the vocabulary is made for that.
+const MAX_TOKEN_BYTES: usize = 4096;
+
 /// What `tokenizer.*` says. `None` is a key the file doesn't have.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Vocabulary {
@@ -91,6 +95,15 @@ impl SpecialIds {
     }
 }
 
+/// A token that no vocabulary in use has the like of.
+pub(super) fn too_long(message: String, id: u32, limit: usize, got: usize) -> Error {
+    Error::new("tokenizer.token_too_long", message)
+        .with("key", "tokenizer.ggml.tokens")
+        .with("token", id)
+        .with("expected", format!("at most {limit} bytes"))
+        .with("got", got)
+}
+
 impl Vocabulary {
     /// Reads the vocabulary from a file's metadata. Nothing is checked beyond the values' types.
     ///
@@ -128,6 +141,10 @@ impl Vocabulary {
             return Err(Error::new("tokenizer.too_many_tokens", message)
                 .with("expected", format!("at most {MAX_TOKENS}"))
                 .with("got", count));
+        }
+        if let Some((id, token)) = self.entries().find(|(_, token)| token.len() > MAX_TOKEN_BYTES) {
+            let message = format!("Token {id} has {} bytes; {MAX_TOKEN_BYTES} are allowed.", token.len());
+            return Err(too_long(message, id, MAX_TOKEN_BYTES, token.len()));
         }
         self.check_length("tokenizer.ggml.token_type", self.token_types.len())?;
         self.check_length("tokenizer.ggml.scores", self.scores.len())?;

@@ -3,7 +3,7 @@
 mod host;
 mod scripted;
 mod task;
-mod vocabulary;
+pub mod vocabulary;
 
 pub use host::FakeHost;
 pub use scripted::{Control, ScriptedExecutor, logits_of};

@@ -1,5 +1,8 @@
 //! The vectors of `simd` as wasm's `v128`.
-#![allow(unsafe_code)] // Only `v128_load` and `v128_store` on references to 16 bytes: always in bounds, any alignment allowed.
+#![allow(
+    unsafe_code,
+    reason = "`v128_load` and `v128_store` on references to 16 bytes: always in bounds, of any alignment"
+)]
 use core::arch::wasm32::*;
 
 /// Four f32 lanes.
@@ -27,12 +30,14 @@ impl F32x4 {
     /// Four values.
     #[inline(always)]
     pub fn load(from: &[f32; 4]) -> Self {
+        // SAFETY: a reference to 16 bytes is readable for 16 bytes, and the load needs no alignment.
         Self(unsafe { v128_load(from.as_ptr().cast()) })
     }
 
     /// Writes four values.
     #[inline(always)]
     pub fn store(self, to: &mut [f32; 4]) {
+        // SAFETY: a unique reference to 16 bytes is writable for 16 bytes, and the store needs no alignment.
         unsafe { v128_store(to.as_mut_ptr().cast(), self.0) }
     }
 
@@ -87,6 +92,7 @@ impl I32x4 {
     /// Sixteen bytes.
     #[inline(always)]
     pub fn load(from: &[u8; 16]) -> Self {
+        // SAFETY: a reference to 16 bytes is readable for 16 bytes, and the load needs no alignment.
         Self(unsafe { v128_load(from.as_ptr().cast()) })
     }
 

@@ -36,7 +36,7 @@ pub(super) fn len(t: &CubeTensor) -> usize {
 }
 
 /// The whole tensor as a buffer of `T` elements, each `vector` values wide.
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "CubeCL takes a buffer's length on trust")]
 pub(super) fn buffer(t: &CubeTensor, vector: usize) -> BufferArg {
     // SAFETY: the length is the tensor's own, in whole vectors, and op tensors are contiguous.
     unsafe { BufferArg::from_raw_parts(t.handle.clone(), len(t) / vector) }
@@ -53,7 +53,7 @@ macro_rules! launch {
     ($kernel:path, $($arg:expr),* $(,)?) => {{
         // SAFETY: the kernel compares its indices with the problem's sizes, and the tensors have those sizes: the op's
         // contract, which model code keeps and the self-test at load exercises.
-        #[allow(unsafe_code)]
+        #[allow(unsafe_code, reason = "CubeCL's launch without bounds checks in every kernel")]
         unsafe {
             use $kernel as kernel; kernel::launch_unchecked($($arg),*)
         }
