@@ -12,6 +12,8 @@ import { hasDeny, setup, setupBrowsers, setupDeny, setupVulkan, vulkanEnv } from
 const NATIVE = ["--features", "cpu,webgpu"];
 /** The package's own profile and features: one build of the dependencies serves both. */
 const WASM = ["--release", "--target", "wasm32-unknown-unknown", "--features", "cpu,webgpu,web"];
+/** Rooms that exist only with a backend. */
+const COMPUTE_ROOMS = ["backend", "ops", "model"];
 /** Seconds that one wasm test may take. */
 const WASM_TEST_TIMEOUT = "600";
 
@@ -49,7 +51,18 @@ async function nativeGpu({ quick }) {
   const env = vulkanEnv();
   if (!env && quick) throw new Skipped("no Vulkan driver: install mesa-vulkan-drivers, or Chromium");
   if (!env) throw new UserError("setup.missing", "no Vulkan driver: install mesa-vulkan-drivers, or Chromium");
-  await run("cargo", ["test", ...NATIVE], { env: { ...env, ...(await modelEnv()), FIRESIDE_REQUIRE_GPU: "1" } });
+  // The rooms and tests that need no backend ran without one; what is left is all that a feature brings.
+  const targets = rustTests((name) => mentions(`tests/${name}`, '#![cfg(') && mentions(`tests/${name}`, "feature = ")).filter((name) => !mentions(`tests/${name}.rs`, "wasm_bindgen_test"));
+  const all = { env: { ...env, ...(await modelEnv()), FIRESIDE_REQUIRE_GPU: "1" } };
+  await run("cargo", ["test", ...NATIVE, "--lib", "--", ...COMPUTE_ROOMS.map((room) => `${room}::`)], all);
+  await run("cargo", ["test", ...NATIVE, ...targets.flatMap((name) => ["--test", name])], all);
+}
+
+/** Names of the integration tests for which `wanted` holds, at least one. */
+function rustTests(wanted) {
+  const names = fs.readdirSync(path.join(ROOT, "tests")).filter((name) => name.endsWith(".rs") && wanted(name));
+  if (names.length === 0) throw new UserError("tests.missing", "there are no integration tests of that kind");
+  return names.map((name) => path.basename(name, ".rs"));
 }
 
 function testFiles(folder) {
