@@ -57,10 +57,14 @@ function crossOrigin(why: string, cause?: unknown): FiresideError {
   return new FiresideError("worker.cross_origin", message, { origin }, cause === undefined ? undefined : { cause });
 }
 
-/** Where this very script came from; in a bundle that may be an address of the build's, which says nothing. */
+/** Whether this very script came from another origin. In a bundle it may have an address of the build's, or none, which says nothing. */
 function isElsewhere(): boolean {
-  const { protocol, origin } = new URL(import.meta.url);
-  return protocol.startsWith("http") && globalThis.location !== undefined && origin !== globalThis.location.origin;
+  try {
+    const { protocol, origin } = new URL(import.meta.url);
+    return protocol.startsWith("http") && globalThis.location !== undefined && origin !== globalThis.location.origin;
+  } catch {
+    return false;
+  }
 }
 
 /** A Worker that cannot start (no such file, not JavaScript, blocked by policy; in Firefox another origin too) says so by an event without a message. */

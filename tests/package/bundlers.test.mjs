@@ -4,6 +4,7 @@ import { spawn } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
 import { after, before, test } from "node:test";
+import { ROOT } from "../../scripts/lib/paths.mjs";
 import { assertCompletes, copyIn, openBrowser, openInstalled, openPage, outside, serveFolder } from "./support.mjs";
 
 let work;
@@ -26,11 +27,13 @@ const START_MS = 120_000;
 const ENV = { ...process.env, NEXT_TELEMETRY_DISABLED: "1", CI: "1", NO_COLOR: "1" };
 
 /** Each bundler's command. Two versions of Vite share one name in node_modules/.bin. */
-const BIN = { vite: "vite/bin/vite.js", "vite-7": "vite-7/bin/vite.js", webpack: "webpack-cli/bin/cli.js", next: "next/dist/bin/next" };
+const BIN = { vite: "vite/bin/vite.js", "vite-7": "vite-7/bin/vite.js", webpack: "webpack-cli/bin/cli.js", esbuild: "esbuild/bin/esbuild", next: "next/dist/bin/next" };
 
 function bundler(folder, name, args) {
   const bin = path.join(work.folder, "../../node_modules", BIN[name]);
-  const child = spawn(process.execPath, [bin, ...args], { cwd: folder, env: ENV, stdio: ["ignore", "pipe", "pipe"] });
+  // esbuild's is a program of its own, or a script that says by itself what runs it.
+  const command = name === "esbuild" ? [bin] : [process.execPath, bin];
+  const child = spawn(command[0], [...command.slice(1), ...args], { cwd: folder, env: ENV, stdio: ["ignore", "pipe", "pipe"] });
   process.on("exit", () => child.kill());
   return child;
 }
@@ -113,6 +116,9 @@ test("Vite: the wasm and the Worker placed by the app itself", { timeout: 180_00
   }
 });
 
+/** The command as docs/package.md has it. */
+const [, ...ESBUILD] = /^esbuild main\.js .+$/m.exec(fs.readFileSync(path.join(ROOT, "docs/package.md"), "utf8"))[0].split(" ");
+
 const DEV = ["--host", "127.0.0.1", "--port", "0"];
 
 test("Vite: the example's dev server, of this version and of the last", { timeout: 240_000 }, async () => {
@@ -168,6 +174,25 @@ test("webpack 5, with nothing configured", { timeout: 180_000 }, async () => {
   const server = await serveFolder(dist);
   try {
     await assertApp(server.url);
+  } finally {
+    server.close();
+  }
+});
+
+test("esbuild, with the Worker as a second entry and the wasm copied", { timeout: 180_000 }, async () => {
+  const folder = copyIn(work, "examples/html");
+  await build(folder, "esbuild", ESBUILD);
+  const dist = path.join(folder, "dist");
+  fs.copyFileSync(path.join(folder, "node_modules/fireside/pkg/wasm/fireside_bg.wasm"), path.join(dist, "fireside_bg.wasm"));
+  const html = fs.readFileSync(path.join(folder, "index.html"), "utf8").replace(/<script type="importmap">[^]*?<\/script>/, "");
+  fs.writeFileSync(path.join(dist, "index.html"), html);
+  const server = await serveFolder(dist);
+  try {
+    await assertApp(server.url);
+    fs.rmSync(path.join(dist, "worker.js"));
+    const { page, close } = await openPage(browser.browser, server.url);
+    await page.waitForFunction(() => document.querySelector("#status").textContent.startsWith("worker.failed: "), undefined, { timeout: 60_000 });
+    await close();
   } finally {
     server.close();
   }

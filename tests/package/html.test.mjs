@@ -70,7 +70,7 @@ test("nothing is fetched but what the page names", async () => {
   assert.deepEqual(outside(opened.asked), ["https://example.com/page", "https://example.com/"]);
 });
 
-test("a strict content security policy is enough, in the page and in the Worker", async () => {
+test("a strict content security policy is enough, in the page and in the Worker", { timeout: 180_000 }, async () => {
   const policy = `${POLICY}; report-uri /violation`;
   const own = await serveFolder(copyIn(work, "tests/package/fixtures/csp"), { headers: { "content-security-policy": policy } });
   const { page: strict, errors, close } = await openPage(browser.browser, own.url);
@@ -89,6 +89,8 @@ test("a strict content security policy is enough, in the page and in the Worker"
     // The policy is in force, here and in a Worker: what it forbids is reported.
     const forbidden = await strict.evaluate(() => window.forbidden());
     assert.deepEqual(forbidden, { page: "EvalError", worker: "EvalError", blob: "blocked" });
+    // And the server hears of it, as it would have before.
+    while (violations() === before) await new Promise((resolve) => setTimeout(resolve, 50));
   } finally {
     await close();
     own.close();

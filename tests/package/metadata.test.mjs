@@ -100,7 +100,7 @@ test("importing it in Node does nothing and keeps nothing running; a load there 
     if (!(error instanceof FiresideError)) throw error;
     console.log(error.code);
   `;
-  const done = spawnSync(process.execPath, ["--input-type=module", "-e", code], { cwd: work.folder, encoding: "utf8", timeout: 30_000 });
+  const done = spawnSync(process.execPath, ["--input-type=module", "-e", code], { cwd: work.folder, encoding: "utf8", timeout: 120_000 });
   // A timer or port left open would keep it running until the time is out.
   assert.equal(done.status, 0, done.stderr);
   assert.equal(done.stdout.trim(), "load.invalid");
