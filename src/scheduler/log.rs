@@ -8,9 +8,6 @@ use crate::ids::{BlockId, PlanId, SequenceId, TokenId};
 use crate::kv::{BlockChanges, KvManager};
 use crate::sequence::{AbortReason, EventKind, FinishReason, StateKind};
 
-/// Entries of each of a step's lists that a recycled record has room for.
-const KEPT_ROOM: usize = 8;
-
 /// Something that the scheduler was asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
@@ -180,12 +177,13 @@ impl Log {
     pub fn seal(&mut self, digest: u64, kv: &mut KvManager) {
         self.current.digest = digest;
         kv.swap_changes(&mut self.current.blocks);
-        let recycled = match self.mode {
-            LogMode::Ring(size) if self.steps.len() >= size.max(1) => self.steps.pop_front().unwrap_or_default(),
-            LogMode::Ring(_) | LogMode::Whole => StepRecord::default(),
-        };
-        let next = recycled.emptied(self.current.step + 1);
-        self.steps.push_back(std::mem::replace(&mut self.current, next));
+        if let LogMode::Ring(size) = self.mode {
+            while self.steps.len() >= size.max(1) {
+                self.steps.pop_front();
+            }
+        }
+        let next = StepRecord { step: self.current.step + 1, ..StepRecord::default() };
+        self.steps.push_back(std::mem::replace(&mut self.current, next).fitted());
     }
 
     /// Ends a step without a plan. One in which nothing was asked and nothing happened leaves no trace in a ring.
@@ -199,23 +197,15 @@ impl Log {
 }
 
 impl StepRecord {
-    /// An empty record in the memory of this one, but for what only a rare step needs: else all would grow to the largest.
-    fn emptied(mut self, step: u64) -> Self {
-        fn empty<T>(list: &mut Vec<T>) {
-            list.clear();
-            list.shrink_to(KEPT_ROOM);
-        }
-        self.step = step;
-        self.at = 0;
-        empty(&mut self.commands);
-        empty(&mut self.planned);
-        empty(&mut self.copied);
-        empty(&mut self.transitions);
+    /// Gives back the room that was never used: a ring of records holds what they say and no more.
+    fn fitted(mut self) -> Self {
+        self.commands.shrink_to_fit();
+        self.planned.shrink_to_fit();
+        self.copied.shrink_to_fit();
+        self.transitions.shrink_to_fit();
         for list in [&mut self.blocks.allocated, &mut self.blocks.freed, &mut self.blocks.cached] {
-            empty(list);
+            list.shrink_to_fit();
         }
-        self.effects = Effects::default();
-        self.digest = 0;
         self
     }
 }
@@ -313,16 +303,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_keeps_no_room_for_the_largest_step() {
+    fn a_ring_keeps_no_room_for_what_its_steps_do_not_say() {
         let mut log = Log::new(LogMode::Ring(4));
         let mut kv = KvManager::new(4, 4);
-        for step in 0..20 {
-            for _ in 0..if step < 4 { 100 } else { 1 } {
+        for step in 0..20usize {
+            for _ in 0..1 + step % 5 * 20 {
                 log.command(Command::SetPrefillChunk(1));
             }
             log.seal(0, &mut kv);
         }
-        let room = log.steps().iter().map(|step| step.commands.capacity()).max();
-        assert!(room <= Some(KEPT_ROOM), "{room:?}");
+        assert_eq!(log.steps().len(), 4);
+        assert!(log.steps().iter().all(|step| step.commands.capacity() == step.commands.len()));
     }
 }
