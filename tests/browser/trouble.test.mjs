@@ -105,11 +105,12 @@ test("another origin: allowed with and without exposed headers, refused as what 
   const refused = await load(at("no-cors.gguf"));
   assert.equal(refused.code, "http.network");
   assert.equal(refused.details.possiblyCors, true);
-  const own = files.put("/cut.gguf", { data, fault: () => ({ cutAfter: 0 }) });
+  files.put("/cut.gguf", { data, fault: () => ({ cutAfter: 0 }) });
   const cut = await load("/cut.gguf");
   assert.equal(cut.code, "http.network");
   assert.equal(cut.details.possiblyCors, false);
-  assert.equal(own.requests.length, 3);
+  // The server may see more of them: a browser asks again by itself on a connection that it had kept open.
+  assert.equal(cut.details.attempts, 3);
   const resumed = files.put("/cors-cut.gguf", { data, cors: true, expose: "ETag", fault: (n) => (n < 3 ? { cutAfter: 120_000 } : null) });
   assert.equal((await load(at("cors-cut.gguf"))).tokens, expected);
   assert.ok(resumed.requests.every(({ ifRange }) => ifRange === null), "If-Range would have to be asked for first");
