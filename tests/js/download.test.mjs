@@ -95,6 +95,24 @@ test("what a killed tab had is taken up, its hash too", async () => {
   assert.equal(file.requests[1].sent, DATA.length - start);
 });
 
+test("a tab that dies between the last byte and the record leaves a model that needs no network", async () => {
+  const disk = fakeStorage();
+  const file = serve({});
+  const opened = await openModel(want(file.url), hooks());
+  await readAllOf(opened.bytes);
+  // The last entry of the journal is written when every byte is there.
+  const library = await Library.open();
+  while ((await library.list())[0]?.bytes !== DATA.length) await new Promise((resolve) => setTimeout(resolve, 5));
+  disk.kill();
+  assert.equal(await library.find([file.url]), null, "there is no record");
+  const path = `fireside/models/${disk.key()[0]}/0.gguf`;
+  disk.file(path, Buffer.concat([disk.file(path), Buffer.alloc(10)]));
+  const next = await openModel(want(file.url), hooks());
+  assert.equal(sha256(await readAllOf(next.bytes)), sha256(DATA));
+  assert.equal((await next.finish()).sha256, sha256(DATA));
+  assert.equal(file.requests.length, 1);
+});
+
 test("a journal that promises more than the file holds is not believed", async () => {
   const disk = fakeStorage();
   const file = serve({ fault: (n) => (n === 1 ? { stallAfter: 2 * MB } : null) });
