@@ -20,6 +20,7 @@ export interface Models {
   pull(source: ModelSource, options?: PullOptions): Promise<StoredModel>;
   /** Everything stored, unfinished downloads too. */
   list(): Promise<StoredModel[]>;
+  /** Metadata and tensors of a stored model. Of arrays with more than 16 elements: type, length, first and last ones. */
   inspect(id: string): Promise<InspectedModel>;
   /** Removes a model, or an unfinished download. */
   remove(id: string): Promise<void>;

@@ -260,6 +260,8 @@ export class Download implements ByteSource {
       }
       reply?.close();
       await this.#asides;
+      // A damaged copy that was taken up may be too long.
+      if (this.#part.data.getSize() > this.len) this.#part.data.truncate(this.len);
       this.#save();
     } catch (error) {
       this.#fail(error);

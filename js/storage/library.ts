@@ -85,7 +85,8 @@ export class Library {
       sha256: record.files.length === 1 ? (first?.sha256 ?? null) : null,
       source: first?.source ?? "",
       addedAt: record.addedAt,
-      lastUsedAt: Number.isFinite(used) ? used : record.addedAt,
+      // A note that was cut off is a smaller number.
+      lastUsedAt: used > record.addedAt ? used : record.addedAt,
       files: record.files,
     };
   }

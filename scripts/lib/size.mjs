@@ -18,7 +18,7 @@ function measure(file) {
 
 /** Sums over the wasm and every JavaScript file of pkg/. */
 export function packageSize() {
-  const scripts = fs.readdirSync(PKG).filter((name) => name.endsWith(".js"));
+  const scripts = fs.readdirSync(PKG, { recursive: true }).filter((name) => name.endsWith(".js") && !name.startsWith("wasm"));
   const files = [...scripts.map((name) => path.join(PKG, name)), path.join(PKG, "wasm/fireside.js"), path.join(PKG, "wasm/fireside_bg.wasm")];
   const sizes = files.map(measure);
   const sum = (key) => sizes.reduce((total, size) => total + size[key], 0);

@@ -115,7 +115,8 @@ impl Needs {
         if room >= self.kv_bytes_per_token.saturating_mul(block_size) {
             return Ok(room);
         }
-        let most = WASM_LIMIT_BYTES.saturating_sub(used + self.scratch_bytes + MARGIN_BYTES);
+        let most =
+            WASM_LIMIT_BYTES.saturating_sub(used.saturating_add(self.scratch_bytes).saturating_add(MARGIN_BYTES));
         let message = format!(
             "The weights take {} bytes; the CPU backend's memory has room for {most}. A smaller quantization or model fits, or WebGPU.",
             self.weight_bytes
@@ -135,4 +136,36 @@ fn scratch_bytes(spec: &ModelSpec) -> u64 {
     let heads = ((spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim) as u64;
     let a_token = 4 * spec.embedding as u64 + 2 * heads + 3 * spec.ffn as u64 + spec.vocab as u64;
     (4 * tokens).saturating_mul(a_token).max(STAGED_PIECES * STAGING_BYTES as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEEDS: Needs = Needs {
+        weight_bytes: 1 << 30,
+        kv_bytes_per_token: 1 << 16,
+        scratch_bytes: 64 << 20,
+        row_bytes: 4096,
+        context_length: 8192,
+        wasm_tokens: 0,
+    };
+
+    #[test]
+    fn room_is_what_weights_scratch_and_margin_leave() {
+        let room = NEEDS.wasm_room(100 << 20, 16).expect("it fits");
+        assert_eq!(room + (100 << 20) + (1 << 30) + (64 << 20) + MARGIN_BYTES, WASM_LIMIT_BYTES);
+    }
+
+    #[test]
+    fn weights_beside_which_no_block_fits_are_refused_with_what_would_fit() {
+        let most = WASM_LIMIT_BYTES - (64 << 20) - MARGIN_BYTES;
+        let block = 16 * NEEDS.kv_bytes_per_token;
+        assert_eq!(Needs { weight_bytes: most - block, ..NEEDS }.wasm_room(0, 16), Ok(block));
+        let error = Needs { weight_bytes: most - block + 1, ..NEEDS }.wasm_room(0, 16).expect_err("a byte too many");
+        assert_eq!(error.code, "memory.wasm");
+        assert_eq!(error.details["expected"], most);
+        let huge = Needs { weight_bytes: u64::MAX, ..NEEDS };
+        assert_eq!(huge.wasm_room(u64::MAX, 16).expect_err("sizes that overflow").code, "memory.wasm");
+    }
 }

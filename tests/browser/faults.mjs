@@ -119,7 +119,7 @@ function send(response, body, plan, seen) {
 /** A Worker for tests: the package's own, with less patience. */
 export const IMPATIENT = `
   import { tuning } from "/pkg/source/tuning.js";
-  Object.assign(tuning, { stallMs: 250, retryDelayMs: 10, maxDelayMs: 40 });
+  Object.assign(tuning, { stallMs: 400, retryDelayMs: 10, maxDelayMs: 40 });
   import "/pkg/worker.js";
 `;
 

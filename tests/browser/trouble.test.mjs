@@ -62,6 +62,12 @@ async function until(holds) {
   while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 20));
 }
 
+/** A connection that breaks once some of the file is known to have arrived: a cut discards what is on its way. */
+function cutAfterArrival(name) {
+  const arrived = until(() => page.page.evaluate((file) => window.told?.file?.endsWith(file) && window.told.loaded > 0, name));
+  return { gate: [100_000, arrived], cutAfter: 150_000 };
+}
+
 test("statuses that will not pass are told at once, others after some tries, with URL, status and bytes so far", async () => {
   for (const status of [403, 404, 410]) {
     const file = files.put(`/status-${status}.gguf`, { data, fault: () => ({ status }) });
@@ -72,12 +78,12 @@ test("statuses that will not pass are told at once, others after some tries, wit
     assert.equal(got.details.bytes, 0);
     assert.equal(file.requests.length, 1);
   }
-  const broken = files.put("/broken.gguf", { data, fault: (n) => (n === 1 ? { pace: [50_000, 60], cutAfter: 150_000 } : { status: 500 }) });
+  const broken = files.put("/broken.gguf", { data, fault: (n) => (n === 1 ? cutAfterArrival("broken.gguf") : { status: 500 }) });
   const got = await load("/broken.gguf");
   assert.equal(got.code, "http.status");
   assert.equal(got.details.status, 500);
   assert.ok(got.details.bytes > 0 && got.details.bytes <= 150_000, JSON.stringify(got.details));
-  assert.ok(got.details.attempts > 3 && broken.requests.length === got.details.attempts, JSON.stringify(got.details));
+  assert.ok(got.details.attempts > 3 && broken.requests.length >= got.details.attempts, JSON.stringify(got.details));
   assert.deepEqual((await stored()).filter(({ id }) => /status-/.test(id)), [], "nothing is left of what never came");
 });
 
@@ -105,12 +111,13 @@ test("another origin: allowed with and without exposed headers, refused as what 
   const refused = await load(at("no-cors.gguf"));
   assert.equal(refused.code, "http.network");
   assert.equal(refused.details.possiblyCors, true);
-  const own = files.put("/cut.gguf", { data, fault: () => ({ cutAfter: 0 }) });
+  files.put("/cut.gguf", { data, fault: () => ({ cutAfter: 0 }) });
   const cut = await load("/cut.gguf");
   assert.equal(cut.code, "http.network");
   assert.equal(cut.details.possiblyCors, false);
-  assert.equal(own.requests.length, 3);
-  const resumed = files.put("/cors-cut.gguf", { data, cors: true, expose: "ETag", fault: (n) => (n < 3 ? { cutAfter: 120_000 } : null) });
+  // The server may see more of them: a browser asks again by itself on a connection that it had kept open.
+  assert.equal(cut.details.attempts, 3);
+  const resumed = files.put("/cors-cut.gguf", { data, cors: true, expose: "ETag", fault: (n) => (n === 1 ? cutAfterArrival("cors-cut.gguf") : null) });
   assert.equal((await load(at("cors-cut.gguf"))).tokens, expected);
   assert.ok(resumed.requests.every(({ ifRange }) => ifRange === null), "If-Range would have to be asked for first");
   assert.ok(resumed.requests.slice(1).some(({ range }) => Number(/^bytes=(\d+)/.exec(range)[1]) > 0));
