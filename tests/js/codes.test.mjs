@@ -39,9 +39,14 @@ test("an event of another version's engine is a warning", async () => {
   await engine.dispose();
 });
 
-test("a source that gives what is no data is source.failed", async () => {
-  const { openSource } = await importJs("source");
+test("a Blob that cannot be read is source.failed", async () => {
+  const { BlobSource } = await importJs("source/blob");
   const broken = { size: 4, slice: () => ({ arrayBuffer: () => Promise.reject(new Error("gone")) }) };
-  const source = await openSource({ blob: broken }, new AbortController().signal, () => undefined);
-  await assert.rejects(source.read(0, 4), { code: "source.failed" });
+  await assert.rejects(new BlobSource(broken).read(0, 4), { code: "source.failed" });
+});
+
+test("a stored file that is shorter than its record says is storage.failed", async () => {
+  const { readAll } = await importJs("storage/opfs");
+  const file = { read: (bytes) => bytes.length - 1 };
+  assert.throws(() => readAll(file, 0, 10), ({ code, details }) => code === "storage.failed" && details.got === 9);
 });

@@ -252,13 +252,13 @@ test("an error of the engine comes after what was delivered before it", async ()
   const { engine, requests, open } = await scripted();
   const stream = await open();
   requests[0].send(2);
-  requests[0].onEvent("error", JSON.stringify({ code: "device.lost", message: "gone", details: {} }));
+  requests[0].onEvent("error", JSON.stringify({ code: "model.non_finite", message: "gone", details: {} }));
   const seen = [];
   await assert.rejects(
     (async () => {
       for await (const chunk of stream) seen.push(chunk);
     })(),
-    coded("device.lost"),
+    coded("model.non_finite"),
   );
   assert.equal(texts(seen), "0 1 ");
   const late = await open();
