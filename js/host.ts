@@ -24,6 +24,20 @@ export function serve(port: MessagePort): void {
 
 /** The wasm instance of this thread can do no more work: the next engine needs a fresh one. */
 let spent = false;
+let renewing: Promise<void> | null = null;
+
+/** Makes the instance usable again, once for all who load meanwhile. */
+async function freshInstance(): Promise<void> {
+  if (!spent) return;
+  renewing ??= renewWasm()
+    .then(() => {
+      spent = false;
+    })
+    .finally(() => {
+      renewing = null;
+    });
+  await renewing;
+}
 
 /** A trap in wasm leaves the instance in no usable state: every engine of this thread is over. */
 export function crashAll(error: unknown): void {
@@ -161,8 +175,7 @@ class Host {
     this.#loadingEngine = true;
     try {
       await startWasm(args.wasm, this.#loading.signal);
-      if (spent) renewWasm();
-      spent = false;
+      await freshInstance();
       const { engine, id } = await this.#open(args);
       if (this.#loading.signal.aborted) {
         engine.dispose();

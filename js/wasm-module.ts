@@ -47,12 +47,11 @@ export async function startWasm(wasm: string | WebAssembly.Module | null, signal
 }
 
 /** After a trap or the loss of the device: a fresh instance of the same module, with memory of its own. */
-export function renewWasm(): void {
+export async function renewWasm(): Promise<void> {
   try {
-    resetState();
+    await resetState();
   } catch (cause) {
-    // Pages may not instantiate large modules at once; Workers may.
-    const message = "The engine crashed earlier in this thread, and a new one cannot be started in it: reload the page, or run in a Worker.";
+    const message = `The engine crashed earlier in this thread, and a new one could not be started in it: ${reason(cause)}`;
     throw new FiresideError("engine.crashed", message, {}, { cause });
   }
 }

@@ -40,8 +40,8 @@ export class WasmEngine {
   free(): void;
 }
 
-/** Replaces the instance by a fresh one of the same module; what the old one made is of no more use, and says so when called. */
-export function __wbg_reset_state(): void;
+/** Replaces the instance by a fresh one of the same module; what the old one made is of no more use, and says so when called (scripts/lib/build.mjs makes it asynchronous). */
+export function __wbg_reset_state(): Promise<void>;
 
 /** Instantiates the module once a thread; later calls return the same instance. */
 export default function init(options?: {

@@ -36,6 +36,19 @@ function readStamp() {
   }
 }
 
+/** Pages may not instantiate a large module synchronously, which is how the generated reset would do it. */
+function resetAsynchronously(file) {
+  let text = fs.readFileSync(file, "utf8");
+  for (const [generated, ours] of [
+    ["export function __wbg_reset_state () {", "export async function __wbg_reset_state () {"],
+    ["wasmInstance = new WebAssembly.Instance(wasmModule, __wbg_get_imports());", "wasmInstance = await WebAssembly.instantiate(wasmModule, __wbg_get_imports());"],
+  ]) {
+    if (text.split(generated).length !== 2) throw new Error(`the glue of this wasm-bindgen has another reset function: ${generated}`);
+    text = text.replace(generated, ours);
+  }
+  fs.writeFileSync(file, text);
+}
+
 async function buildWasm() {
   console.error("build: cargo (the first time this takes many minutes)");
   await run("cargo", ["build", "--release", "--target", "wasm32-unknown-unknown", "--features", FEATURES, "--lib"]);
@@ -45,6 +58,7 @@ async function buildWasm() {
   const args = [module, "--target", "web", "--out-dir", out, "--out-name", "fireside"];
   // A Worker outlives a lost device or a trap: its next engine needs a fresh instance.
   await run("wasm-bindgen", [...args, "--remove-name-section", "--remove-producers-section", "--experimental-reset-state-function"]);
+  resetAsynchronously(path.join(out, "fireside.js"));
 }
 
 async function buildJs() {

@@ -15,7 +15,8 @@ pub trait Executor {
     /// Computes `batch`, samples the rows that `samples` name and scores those that `scores` name.
     ///
     /// The engine holds no borrow while this awaits: requests may be submitted and ended meanwhile. When the engine is
-    /// disposed of, the future is dropped where it stands and the executor after it.
+    /// disposed of, the future is dropped where it stands if [`Executor::can_give_up`] says so, else awaited; the executor is dropped
+    /// after it.
     ///
     /// # Errors
     /// An error means that nothing of the step counts: the engine rolls the plan back and acts as [`Executor::fault`]
@@ -30,8 +31,8 @@ pub trait Executor {
     /// Counters since the executor was made.
     fn stats(&self) -> ExecutorStats;
 
-    /// Whether a step may be given up where it stands, its future dropped, and other steps follow: so when every sequence of
-    /// it was aborted meanwhile.
+    /// Whether a step may be given up where it stands, its future dropped: when every sequence of it was aborted meanwhile, and
+    /// when the engine is disposed of. Else it is awaited, and what it gives is dropped.
     fn can_give_up(&self) -> bool {
         false
     }

@@ -74,15 +74,16 @@ impl<E: Executor, H: Host> RunLoop<E, H> {
         self.with_core(|core, now| core.finish_step(step, output, fault, now, stats));
     }
 
-    /// `None` when the engine was disposed of meanwhile, or when nobody is left in the step and the executor lets go of it:
-    /// its future is dropped where it stands.
+    /// `None` when the engine was disposed of meanwhile, or nobody is left in the step, and the executor lets go of it: its
+    /// future is dropped where it stands.
     async fn compute(&mut self, step: &Step) -> Option<Result<StepOutput>> {
         let scores: Vec<_> = step.scores.iter().map(|(_, request)| *request).collect();
         let shared = &self.shared;
         let can_give_up = self.executor.can_give_up();
         let mut computing = pin!(self.executor.execute(&step.plan.batch, &step.samples, &scores));
         poll_fn(|cx| {
-            if shared.is_closed() || (can_give_up && shared.core.borrow().scheduler.is_stale(&step.plan)) {
+            // A read that a GPU has begun is awaited: a buffer whose mapping nobody takes back spoils the device for all.
+            if can_give_up && (shared.is_closed() || shared.core.borrow().scheduler.is_stale(&step.plan)) {
                 return Poll::Ready(None);
             }
             shared.set_waker(cx);

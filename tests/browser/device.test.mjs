@@ -167,6 +167,50 @@ test("a GPU without memory is memory.gpu, and the page goes on", async () => {
   assert.equal(got.tokens, 2);
 });
 
+test("an engine that is disposed of while the GPU works takes nobody along", async () => {
+  const got = await page.run(async () => {
+    const worker = window.lossy();
+    const neighbour = await window.open(worker);
+    const tokens = [];
+    for (const where of [worker, worker, false, false]) {
+      const { engine } = await window.open(where);
+      let begun;
+      const first = new Promise((resolve) => (begun = resolve));
+      const running = engine.generate({ prompt: "the people", max_tokens: 100, logit_bias: { 2: -100 } }, { onToken: begun }).catch(({ code }) => code);
+      await first;
+      await engine.dispose();
+      tokens.push(await running);
+    }
+    const next = await window.open(false);
+    const { choices } = await next.engine.generate({ prompt: "the", temperature: 0, max_tokens: 3 });
+    await next.engine.dispose();
+    const still = await neighbour.engine.generate({ prompt: "the", temperature: 0, max_tokens: 3 });
+    await neighbour.engine.dispose();
+    worker.terminate();
+    return { tokens, events: neighbour.events, next: [...choices[0].tokens], still: [...still.choices[0].tokens] };
+  });
+  assert.deepEqual(got.tokens, Array(4).fill("engine.disposed"));
+  assert.deepEqual(got.events, []);
+  assert.equal(got.next.length, 3);
+  assert.deepEqual(got.next, got.still);
+});
+
+test("after a trap in the page's own thread the next load has a fresh instance", async () => {
+  const got = await page.run(async () => {
+    const { engine } = await window.open(false, { backend: "cpu" });
+    const running = engine.generate({ prompt: "the people", max_tokens: 100, logit_bias: { 2: -100 } }).catch(({ code }) => code);
+    setTimeout(() => { throw new WebAssembly.RuntimeError("planted"); });
+    const code = await running;
+    const next = await window.open(false, { backend: "cpu" });
+    const { choices } = await next.engine.generate({ prompt: "the", temperature: 0, max_tokens: 3 });
+    await next.engine.dispose();
+    await engine.dispose();
+    return { code, tokens: choices[0].tokens.length };
+  });
+  assert.equal(got.code, "engine.crashed");
+  assert.equal(got.tokens, 3);
+});
+
 test("in the page's own thread a lost device ends requests with the code; dispose is no loss", async () => {
   const got = await page.run(async () => {
     const { engine, events } = await window.open(true);

@@ -157,6 +157,7 @@ fn a_deadline_during_a_step_is_seen_when_the_step_ends() {
 fn dispose_ends_everything_even_while_the_executor_hangs() {
     let mut bench = Bench::new(SchedulerConfig { max_running: 1, ..small() });
     let running = bench.submit(VICTIM.replace("\"n\":2", "\"n\":1").as_str());
+    bench.control.can_give_up.set(true);
     let queued = bench.submit(BYSTANDER);
     bench.task.poll();
     bench.control.close();
@@ -204,6 +205,30 @@ fn a_loop_that_is_dropped_ends_its_requests() {
     let mut end = Task::new(bench.engine.dispose());
     end.run_until_parked();
     assert!(end.is_over());
+}
+
+#[test]
+fn dispose_awaits_a_step_that_cannot_be_given_up() {
+    let mut bench = Bench::new(small());
+    let running = bench.submit(BYSTANDER);
+    bench.task.poll();
+    bench.control.close();
+    bench.task.run_until_parked();
+    let done = Rc::new(RefCell::new(false));
+    let (end, flag) = (bench.engine.dispose(), Rc::clone(&done));
+    let mut waiter = Task::new(async move {
+        end.await;
+        *flag.borrow_mut() = true;
+    });
+    assert_eq!(running.code(), "engine.disposed", "the request ends at once");
+    bench.task.run_until_parked();
+    waiter.run_until_parked();
+    assert!(!*done.borrow() && !bench.control.dropped.get(), "the device is still at work");
+    bench.control.open();
+    bench.task.run_until_parked();
+    waiter.run_until_parked();
+    assert!(*done.borrow() && bench.task.is_over() && bench.control.dropped.get());
+    bench.assert_clean();
 }
 
 #[test]
