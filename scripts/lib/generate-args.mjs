@@ -13,7 +13,8 @@ export const HELP = `usage: npm run generate -- [options] "prompt"
   --repetition-penalty X  --presence-penalty X  --frequency-penalty X
   --logit-bias JSON           {"token id": bias}
   --seed N  --stop TEXT (again for more)  --n N  --logprobs N
-  --response-format JSON  --adapter NAME
+  --response-format JSON      {"type": "text"} only; others are refused in this version
+  --adapter NAME              refused in this version
   --chat                      apply the model's chat template to the prompt
   --system TEXT               a system message (implies --chat)
   --context-length N          longest sequence in tokens
@@ -21,6 +22,8 @@ export const HELP = `usage: npm run generate -- [options] "prompt"
   --requests FILE.jsonl       a request a line, all at once to one engine; a JSON line for each, in order
   --show                      a visible browser
   --help
+
+FIRESIDE_MODEL names another default model, CHROMIUM the browser, FIRESIDE_GPU=1 or 0 whether it may use a GPU.
 `;
 
 const string = { type: "string" };

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
 import { after, before, test } from "node:test";
-import { POLICY, PROMPT, TOKENS, assertCompletes, copyIn, installed, openBrowser, openInstalled, openPage, outside, serveFolder } from "./support.mjs";
+import { POLICY, PROMPT, TOKENS, assertCompletes, copyIn, installed, openBrowser, openInstalled, openPage, outside, referenceText, serveFolder, useForm } from "./support.mjs";
 
 const COUNT = TOKENS.length;
 let work;
@@ -40,6 +40,30 @@ test("the HTML example completes a prompt, and stops when asked", async () => {
     });
     await example.click("[name=go]");
     await example.waitForFunction(() => document.querySelector("#status").textContent === "stopped");
+    assert.deepEqual(errors, []);
+  } finally {
+    await close();
+    own.close();
+  }
+});
+
+test("the HTML example streams a chat", async () => {
+  const own = await serveFolder(copyIn(work, "examples/html"));
+  const { page: example, errors, close } = await openPage(browser.browser, own.url);
+  try {
+    await example.check("[name=chat]");
+    const got = await useForm(example);
+    const expected = await page.evaluate(async ([content, count]) => {
+      const engine = await window.load();
+      const body = { messages: [{ role: "user", content }], max_tokens: count, temperature: 0 };
+      const { choices, usage } = await engine.chat.completions.create(body);
+      await engine.dispose();
+      return { text: choices[0].message.content, tokens: usage.completion_tokens };
+    }, [PROMPT, COUNT]);
+    assert.equal(got.text, expected.text);
+    assert.notEqual(got.text, await referenceText(work, browser.browser), "the template makes another prompt");
+    assert.match(got.status, new RegExp(`^${expected.tokens} tokens, `));
+    assert.ok(got.pieces > 2, `the text came in ${got.pieces} pieces`);
     assert.deepEqual(errors, []);
   } finally {
     await close();
