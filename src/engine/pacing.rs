@@ -2,8 +2,8 @@
 //! sequences run is the scheduler's choice; results do not depend on the chunking.
 use super::meter::StepFigures;
 
-/// A mixed step may take as long as eight decode steps; it is sized for one less, since times are estimates.
-const DECODE_STEPS: f64 = 7.0;
+/// A mixed step may take as long as eight decode steps; it is sized for less, since times are estimates.
+const DECODE_STEPS: f64 = 6.5;
 /// Fewer tokens a step would never end a long prompt.
 const LEAST: usize = 8;
 /// Weight of the newest measurement.
@@ -67,8 +67,8 @@ mod tests {
         let mut pacing = Pacing::new(512);
         assert_eq!(pacing.step(&step(0, 1, 30.0)), None, "nothing known of prefill");
         let chunk = pacing.step(&step(100, 1, 1030.0)).unwrap();
-        assert_eq!(chunk, 18, "6 x 30 ms at 10 ms a token");
-        assert_eq!(pacing.step(&step(18, 1, 210.0)), None, "as predicted: no change");
+        assert_eq!(chunk, 16, "5.5 x 30 ms at 10 ms a token");
+        assert_eq!(pacing.step(&step(16, 1, 190.0)), None, "as predicted: no change");
         for _ in 0..50 {
             pacing.step(&step(21, 1, 30.0 + 21.0 * 0.01));
         }

@@ -55,7 +55,8 @@ impl<C: Checkpoint> ModelExecutor<C> {
     /// Rows of logits that are made at once: bounded by memory, and on the CPU by what may be computed without a pause.
     fn rows_at_once(&self) -> usize {
         match self.model.backend().kind() {
-            BackendKind::Cpu => self.checkpoint.rows(self.model.head_work()).clamp(1, LOGIT_ROWS),
+            // Rows together share the reading of the largest matrix there is, and cost about half of what they do alone.
+            BackendKind::Cpu => self.checkpoint.rows(self.model.head_work() / 2).clamp(1, LOGIT_ROWS),
             BackendKind::Webgpu => LOGIT_ROWS,
         }
     }
