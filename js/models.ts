@@ -4,6 +4,7 @@ import type { EngineMessage } from "./client.js";
 import { Client } from "./client.js";
 import { FiresideError } from "./errors.js";
 import { checkIntegrity, checkSource } from "./load-options.js";
+import type { Calls } from "./protocol.js";
 import { Library } from "./storage/library.js";
 import { running } from "./storage/locks.js";
 import type { LoadOptions, LoadProgress, ModelSource, StoredModel } from "./types.js";
@@ -28,6 +29,8 @@ export interface Models {
   running(): Promise<{ id: string; tab: string; since: number }[]>;
 }
 
+/** The longest name that may be given to a model: it stands in the names of locks. */
+const MAX_ID = 1024;
 const PULL_FIELDS = ["integrity", "headers", "onProgress", "signal", "id"] as const;
 
 /** Does one thing in a Worker of its own (in this thread where none can be made), and ends it. */
@@ -41,6 +44,24 @@ export async function inWorker<T>(onMessage: (message: EngineMessage) => void, w
 }
 
 async function pull(source: ModelSource, options: PullOptions = {}): Promise<StoredModel> {
+  const { args, onProgress, signal } = check.reading("load", "options", () => readPull(source, options));
+  signal?.throwIfAborted();
+  const told = new Told(onProgress, signal);
+  return inWorker(
+    (message) => {
+      if (message.t === "progress") told.tell(message.value);
+    },
+    (client) => client.cancellable("pull", args, signal),
+  );
+}
+
+interface CheckedPull {
+  args: Calls["pull"]["args"];
+  onProgress: LoadOptions["onProgress"];
+  signal: AbortSignal | undefined;
+}
+
+function readPull(source: ModelSource, options: unknown): CheckedPull {
   const given = check.record("load", "options", options ?? {}) as PullOptions;
   check.knownFields("load", "models.pull", given, PULL_FIELDS);
   const { onProgress } = given;
@@ -49,16 +70,9 @@ async function pull(source: ModelSource, options: PullOptions = {}): Promise<Sto
   const args = {
     source: checkSource(source, given.headers),
     integrity: checkIntegrity(given.integrity),
-    id: check.absent(given.id) ? null : checkId(given.id),
+    id: check.absent(given.id) ? null : checkNewId(given.id),
   };
-  signal?.throwIfAborted();
-  const told = new Told(onProgress ?? undefined, signal);
-  return inWorker(
-    (message) => {
-      if (message.t === "progress") told.tell(message.value);
-    },
-    (client) => client.cancellable("pull", args, signal),
-  );
+  return { args, onProgress: onProgress ?? undefined, signal };
 }
 
 async function inspect(id: string): Promise<InspectedModel> {
@@ -74,6 +88,12 @@ async function inspect(id: string): Promise<InspectedModel> {
 function checkId(id: unknown): string {
   const text = check.string("load", "id", id);
   if (text === "") throw check.invalid("load", "id", "a name", text);
+  return text;
+}
+
+function checkNewId(id: unknown): string {
+  const text = checkId(id);
+  if (text.length > MAX_ID) throw check.invalid("load", "id", `a name of at most ${String(MAX_ID)} characters`, text);
   return text;
 }
 
