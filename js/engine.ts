@@ -103,7 +103,7 @@ export class Engine extends EventTarget {
       // A Response cannot cross a port, a compiled Module can.
       const wasm = check.isA(checked.wasm, "Response")
         ? await settleOnAbort(compileResponse(checked.wasm as Response), checked.signal)
-        : (checked.wasm);
+        : checked.wasm;
       const keep = { cache: checked.cache, integrity: checked.integrity, tab: TAB };
       const info = await client.cancellable("load", { source, options: checked.wire, keep, wasm }, checked.signal);
       return loader.finish(new Engine(OUR_CONSTRUCTOR, client, info));

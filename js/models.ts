@@ -5,7 +5,7 @@ import { Client } from "./client.js";
 import { FiresideError } from "./errors.js";
 import { checkIntegrity, checkSource } from "./load-options.js";
 import type { Calls } from "./protocol.js";
-import { Library } from "./storage/library.js";
+import { Library, notFound } from "./storage/library.js";
 import { running } from "./storage/locks.js";
 import type { LoadOptions, LoadProgress, ModelSource, StoredModel } from "./types.js";
 
@@ -80,9 +80,22 @@ async function inspect(id: string): Promise<InspectedModel> {
   const { survey, stored } = await inWorker(
     () => undefined,
     (client) => client.call("survey", { source }),
-  );
+  ).catch(async (error: unknown) => {
+    // Files that could not be read may have been removed meanwhile.
+    if (await isGone(id)) throw notFound(id);
+    throw error;
+  });
   if (!stored) throw new FiresideError("storage.failed", `The model ${id} could not be read.`, { id });
   return { ...stored, metadata: survey.metadata, tensors: survey.tensors };
+}
+
+/** True when there is storage, and no such model in it any more. */
+async function isGone(id: string): Promise<boolean> {
+  try {
+    return (await (await Library.open()).byId(id)) === null;
+  } catch {
+    return false;
+  }
 }
 
 function checkId(id: unknown): string {

@@ -340,6 +340,18 @@ test("the library lists what is unfinished, renames, and refuses to remove what 
   await assert.rejects(library.remove("a name"), { code: "storage.not_found" });
 });
 
+test("what somebody holds open without a lock of ours is busy too", async () => {
+  for (const name of ["NoModificationAllowedError", "InvalidModificationError"]) {
+    const disk = fakeStorage();
+    const file = serve({});
+    await pullModel(want(file.url), hooks(), async () => undefined);
+    disk.system.root.children.get("fireside").children.get("models").removeEntry = async () => {
+      throw new DOMException("An access handle is open.", name);
+    };
+    await assert.rejects((await Library.open()).remove(file.url), { code: "storage.busy" });
+  }
+});
+
 test("a record whose files are gone or cut is no model, and is fetched again", async () => {
   const disk = fakeStorage();
   const file = serve({});

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import vm from "node:vm";
 import { serve } from "../../scripts/lib/server.mjs";
+import { fakeStorage } from "../tools/opfs.mjs";
 import { doneEvent, importJs } from "./support.mjs";
 
 const FILE = new Blob(["GGUF"]);
@@ -221,6 +222,24 @@ test("a name of a foreign lock is passed over", async (t) => {
   Object.defineProperty(globalThis, "navigator", { value: { locks }, configurable: true });
   const { running } = await importJs("storage/locks");
   assert.deepEqual(await running(), [{ id: "a", tab: "b", since: 1 }]);
+});
+
+test("a model that is removed while its header is read is not found", async (t) => {
+  const before = Object.getOwnPropertyDescriptor(globalThis, "navigator");
+  t.after(() => (before ? Object.defineProperty(globalThis, "navigator", before) : delete globalThis.navigator));
+  const disk = fakeStorage();
+  const script = {};
+  const { models } = await importJs("index", script);
+  await models.pull(FILE, { id: "x" });
+  script.survey = () => {
+    throw { code: "source.failed", message: "The file could not be read.", details: {} };
+  };
+  await assert.rejects(models.inspect("x"), coded("source.failed"));
+  script.survey = () => {
+    disk.system.root.children.clear();
+    throw { code: "source.failed", message: "The file could not be read.", details: {} };
+  };
+  await assert.rejects(models.inspect("x"), coded("storage.not_found"));
 });
 
 test("the server answers a path that no file can have, and lives", async () => {
