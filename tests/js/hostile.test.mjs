@@ -187,12 +187,7 @@ test("a body's priority and a text format's further fields are refused, the opti
   await engine.dispose();
 });
 
-test("an echo hears signal and timeout while the engine is busy, and asks it for nothing that is not told", async (t) => {
-  t.after(() => delete globalThis.Worker);
-  globalThis.Worker = class extends EventTarget {
-    postMessage() {}
-    terminate() {}
-  };
+test("an echo hears signal and timeout while the engine is busy, and asks it for nothing that is not told", async () => {
   const { Request, within } = await importJs("request");
   const { completionCreate } = await importJs("openai/completions");
   const calls = [];
