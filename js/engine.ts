@@ -83,7 +83,7 @@ export class Engine extends EventTarget {
   /** Loads a model. Rejects with a FiresideError, or with the signal's own reason. */
   static async load(model: ModelSource, options?: LoadOptions): Promise<Engine> {
     const checked = checkLoadOptions(options);
-    const source = checkSource(model, options?.headers);
+    const source = checkSource(model, checked.headers);
     checked.signal?.throwIfAborted();
     return untilAborted(Engine.#load(source, checked), checked.signal);
   }
@@ -101,7 +101,9 @@ export class Engine extends EventTarget {
     });
     try {
       // A Response cannot cross a port, a compiled Module can.
-      const wasm = checked.wasm instanceof Response ? await settleOnAbort(compileResponse(checked.wasm), checked.signal) : checked.wasm;
+      const wasm = check.isA(checked.wasm, "Response")
+        ? await settleOnAbort(compileResponse(checked.wasm as Response), checked.signal)
+        : checked.wasm;
       const keep = { cache: checked.cache, integrity: checked.integrity, tab: TAB };
       const info = await client.cancellable("load", { source, options: checked.wire, keep, wasm }, checked.signal);
       return loader.finish(new Engine(OUR_CONSTRUCTOR, client, info));
@@ -118,7 +120,7 @@ export class Engine extends EventTarget {
     options?: RequestOptions & { onToken?: (t: TokenEvent) => void },
   ): Promise<GenerateResult> {
     const limits = checkRequestOptions(options, ["onToken"]);
-    const onToken = options?.onToken ?? undefined;
+    const onToken = limits.extra["onToken"] ?? undefined;
     if (onToken !== undefined) check.callback("request", "onToken", onToken);
     const part: WirePart = { kind: "generate", ...checkRequest(request, limits), tokens: onToken ? "all" : "none", pieces: false };
     const [done] = (await this.#client.run([part], limits, onToken as ((value: unknown) => void) | undefined)) as [WireResult];
@@ -148,17 +150,20 @@ export class Engine extends EventTarget {
     messages: ChatMessage[],
     options?: { tools?: Tool[]; addGenerationPrompt?: boolean; templateArgs?: object },
   ): Promise<string> {
-    if (!Array.isArray(messages)) throw check.invalid("request", "messages", "an array of messages", messages);
-    const given = check.options("request", options, ["tools", "addGenerationPrompt", "templateArgs"]);
-    if (!check.absent(given["tools"])) checkTools(given["tools"]);
-    return this.#client.call("renderChat", { messages: requestJson(messages), options: requestJson(given) });
+    const args = check.reading("request", "messages", () => {
+      if (!Array.isArray(messages)) throw check.invalid("request", "messages", "an array of messages", messages);
+      const given = check.options("request", options, ["tools", "addGenerationPrompt", "templateArgs"]);
+      if (!check.absent(given["tools"])) checkTools(given["tools"]);
+      return { messages: requestJson(messages), options: requestJson(given) };
+    });
+    return this.#client.call("renderChat", args);
   }
 
   /** Log-probability (natural log) of each token given those before it; entry 0 is NaN. */
   async score(tokens: ArrayLike<number>, options?: RequestOptions & { topLogprobs?: number }): Promise<ScoreResult> {
     const ids = check.tokenIds("request", "tokens", tokens);
     const limits = checkRequestOptions(options, ["topLogprobs"]);
-    const topLogprobs = check.integer("request", "topLogprobs", options?.topLogprobs ?? 0, 0, 0xffff_ffff);
+    const topLogprobs = check.integer("request", "topLogprobs", limits.extra["topLogprobs"] ?? 0, 0, 0xffff_ffff);
     const part: WirePart = { kind: "score", scored: ids, topLogprobs, priority: limits.priority, pieces: false };
     const [done] = (await this.#client.run([part], limits)) as [WireScore];
     // JSON has no NaN: the first token's entry comes as null.

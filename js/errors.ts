@@ -42,9 +42,9 @@ export function fromWire(wire: WireError): FiresideError {
   return new FiresideError(wire.code, wire.message, wire.details);
 }
 
-/** What this version does not do when loading. */
-export function loadUnsupported(field: string, why: string): FiresideError {
-  return new FiresideError("load.unsupported", `Loading with ${field} is not supported: ${why}.`, { field });
+/** What this version does not do when loading: an option, or `what` of it. */
+export function loadUnsupported(field: string, why: string, what = field): FiresideError {
+  return new FiresideError("load.unsupported", `Loading with ${what} is not supported: ${why}.`, { field });
 }
 
 /** What this version does not do for a request. */

@@ -5,7 +5,7 @@ import { FiresideError, fromWire } from "./errors.js";
 import { isToClient } from "./messages.js";
 import type { Op, ToClient, ToHost } from "./protocol.js";
 
-/** How long a busy host may take to free what it holds before its Worker is ended anyway. */
+/** How long a busy host may take to free what it holds before it is left, and a Worker of our own ended anyway. */
 const DISPOSE_MS = 2000;
 /** A Worker that has said nothing for this long is warned of: one that was given may not run `fireside/worker`. */
 const SILENT_MS = 10_000;
@@ -64,8 +64,8 @@ export class Link {
       await new Promise<void>((resolve) => {
         this.#disposed = resolve;
         this.send({ t: "call", id, op, args: null });
-        // Someone else's Worker is never ended, so there is nothing to gain from not waiting for it.
-        if (this.#ownWorker) timer = setTimeout(resolve, DISPOSE_MS);
+        // Someone else's Worker is never ended by us, but may have been by its owner: then no answer comes.
+        timer = setTimeout(resolve, DISPOSE_MS);
       });
       clearTimeout(timer);
     }

@@ -6,6 +6,23 @@ import type { WirePart } from "./protocol.js";
 export interface Limits {
   signal?: AbortSignal | undefined;
   timeout?: number | undefined;
+  /** When the timeout began, by `performance.now()`; else now. */
+  since?: number;
+}
+
+/** Calls back when the time is over: the function that stops the clock. */
+function onDeadline({ timeout, since }: Limits, late: (error: FiresideError) => void): () => void {
+  if (timeout === undefined) return () => undefined;
+  const left = since === undefined ? timeout : timeout - (performance.now() - since);
+  const timer = setTimeout(
+    () => {
+      late(new FiresideError("request.deadline", `The request was not done within ${String(timeout)} ms.`, { timeout }));
+    },
+    Math.max(0, left),
+  );
+  return () => {
+    clearTimeout(timer);
+  };
 }
 
 /** Hears of a request. After `failed`, or after every part is done, nothing more comes. */
@@ -35,7 +52,7 @@ export class Request {
   readonly #limits: Limits;
   readonly #unread = new Map<number, number>();
   #rejectAccepted: ((error: unknown) => void) | undefined;
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  readonly #stopClock: () => void;
   #over = false;
 
   /** Submits the parts under the ids from `first` on. */
@@ -58,14 +75,10 @@ export class Request {
     });
     // Whoever has no use for it must not be told of it as an unhandled rejection.
     this.accepted.catch(() => undefined);
-    const { signal, timeout } = limits;
-    signal?.addEventListener("abort", this.#onAbort, { once: true });
-    if (timeout !== undefined) {
-      this.#timer = setTimeout(() => {
-        const message = `The request was not done within ${String(timeout)} ms.`;
-        this.fail(new FiresideError("request.deadline", message, { timeout }), "deadline");
-      }, timeout);
-    }
+    limits.signal?.addEventListener("abort", this.#onAbort, { once: true });
+    this.#stopClock = onDeadline(limits, (error) => {
+      this.fail(error, "deadline");
+    });
   }
 
   /** A token of a part arrived. */
@@ -135,21 +148,28 @@ export class Request {
 
   #end(): void {
     this.#over = true;
-    clearTimeout(this.#timer);
+    this.#stopClock();
     this.#limits.signal?.removeEventListener("abort", this.#onAbort);
   }
 }
 
 /** The promise's outcome, or the signal's reason if that comes first. */
 export function untilAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (!signal) return promise;
+  return within({ signal }, promise);
+}
+
+/** The promise's outcome, or what the limits end it with if that comes first. */
+export function within<T>(limits: Limits, promise: Promise<T>): Promise<T> {
+  const { signal } = limits;
   return new Promise((resolve, reject) => {
     const onAbort = (): void => {
-      reject(signal.reason as Error);
+      reject(signal?.reason as Error);
     };
-    signal.addEventListener("abort", onAbort, { once: true });
+    signal?.addEventListener("abort", onAbort, { once: true });
+    const stopClock = onDeadline(limits, reject);
     void promise.then(resolve, reject).finally(() => {
-      signal.removeEventListener("abort", onAbort);
+      signal?.removeEventListener("abort", onAbort);
+      stopClock();
     });
   });
 }

@@ -18,9 +18,14 @@ function showError(error) {
   $("#error").textContent = error ? `${error.message}${error.code ? ` (${error.code})` : ""}` : "";
 }
 
+/** The model, or an error that says what is missing: the browser's own checks do not know which source is chosen. */
 function chosenModel(form) {
-  if (form.get("source") === "file") return form.get("file");
-  return form.get("source") === "url" ? form.get("url") : DEFAULT_MODEL;
+  const source = form.get("source");
+  if (source === "default") return DEFAULT_MODEL;
+  const chosen = source === "file" ? form.get("file") : form.get("url").trim();
+  if (source === "file" && !chosen.name) throw new Error("No file is chosen: choose a GGUF file first.");
+  if (!chosen) throw new Error("The URL is empty: enter the address of a GGUF file first.");
+  return chosen;
 }
 
 function onProgress({ phase, loaded, total }) {
@@ -32,13 +37,20 @@ load.addEventListener("submit", async (event) => {
   event.preventDefault();
   const form = new FormData(load);
   showError(null);
+  let model;
+  try {
+    model = chosenModel(form);
+  } catch (error) {
+    showError(error);
+    return;
+  }
   load.querySelector("button").disabled = true;
   ask.querySelector("fieldset").disabled = true;
   progress.hidden = false;
   try {
     await engine?.dispose();
     engine = null;
-    engine = await Engine.load(chosenModel(form), { backend: form.get("backend"), onProgress });
+    engine = await Engine.load(model, { backend: form.get("backend"), onProgress });
     const { modelId, backend, quantization, contextLength } = engine.info;
     status.textContent = `${modelId}, ${quantization}, on ${backend}, context of ${contextLength} tokens`;
     ask.querySelector("fieldset").disabled = false;
@@ -59,7 +71,8 @@ ask.addEventListener("submit", async (event) => {
   const request = {
     ...(form.get("chat") ? { messages: [{ role: "user", content: prompt }] } : { prompt }),
     temperature: Number(form.get("temperature")),
-    max_tokens: Number(form.get("max_tokens")),
+    // An empty field is no number of tokens: none is asked for.
+    ...(form.get("max_tokens") === "" ? {} : { max_tokens: Number(form.get("max_tokens")) }),
   };
   running = new AbortController();
   stop.disabled = false;

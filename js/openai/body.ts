@@ -34,7 +34,7 @@ export function checkBody(where: string, value: unknown, fields: readonly string
   const given = Object.fromEntries(Object.entries(body).filter(([, v]) => !check.absent(v)));
   check.knownFields("request", where, given, fields);
   const { model, user } = given;
-  if (model !== undefined && check.string("request", "model", model) !== info.modelId) throw unknownModel("model", model as string, info);
+  if (model !== undefined && check.wellFormed(check.string("request", "model", model)) !== info.modelId) throw unknownModel("model", model as string, info);
   if (user !== undefined) check.string("request", "user", user);
   return given;
 }

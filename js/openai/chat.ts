@@ -30,7 +30,7 @@ export function chatCreate(client: () => Client, info: () => EngineInfo): ChatCr
   const create = async (body: ChatBody, options?: RequestOptions): Promise<Stream<ChatCompletionChunk> | ChatCompletion> => {
     const limits = checkRequestOptions(options);
     const given = checkBody("chat.completions.create", body, FIELDS, info());
-    const streaming = checkChat(given);
+    const streaming = check.reading("request", "messages", () => checkChat(given));
     const part: WirePart = {
       kind: "generate",
       ...checkRequest(pick(given, ENGINE_FIELDS), limits),

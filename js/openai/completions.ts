@@ -4,6 +4,7 @@ import type { Client } from "../client.js";
 import type { CompletionBody, CompletionCreate, CompletionLogprobs, Stream, TextCompletion, TextCompletionChunk } from "../openai-types.js";
 import type { WirePart, WireResult, WireScore, WireToken } from "../protocol.js";
 import type { CheckedOptions } from "../request-options.js";
+import { within } from "../request.js";
 import { checkRequest, checkRequestOptions } from "../request-options.js";
 import type { EngineInfo, RequestOptions, Usage } from "../types.js";
 import type { Streaming } from "./body.js";
@@ -38,7 +39,8 @@ export function completionCreate(client: () => Client, info: () => EngineInfo): 
     const echoed = echo !== undefined && check.boolean("request", "echo", echo);
     const parts = generations(given, prompts, streaming, limits);
     limits.signal?.throwIfAborted();
-    const echoes = echoed ? await Promise.all(prompts.map((prompt) => echoOf(client(), prompt, logprobs !== undefined))) : [];
+    const echoesOf = (): Promise<Echo[]> => Promise.all(prompts.map((prompt) => echoOf(client(), prompt, logprobs !== undefined)));
+    const echoes = echoed ? await within(limits, echoesOf()) : [];
     limits.signal?.throwIfAborted();
     for (const { tokens } of echoes) {
       if (tokens) parts.push({ kind: "score", scored: tokens, topLogprobs: logprobs as number, priority: limits.priority, pieces: true });
@@ -53,12 +55,16 @@ export function completionCreate(client: () => Client, info: () => EngineInfo): 
 /** One prompt or several, as text or as token ids. */
 export function checkPrompts(field: string, value: unknown): Prompt[] {
   const expected = "a string, an array of strings, an array of token ids, or an array of such arrays";
-  if (typeof value === "string") return [value];
+  if (typeof value === "string") return [check.wellFormed(value)];
+  return check.reading("request", field, () => readPrompts(field, value, expected));
+}
+
+function readPrompts(field: string, value: unknown, expected: string): Prompt[] {
   if (!Array.isArray(value) || value.length === 0) throw check.invalid("request", field, expected, value);
   const list = value as unknown[];
   if (typeof list[0] === "number") return [check.tokenIds("request", field, list)];
   const at = (i: number): string => `${field}[${String(i)}]`;
-  if (typeof list[0] === "string") return list.map((prompt, i) => check.string("request", at(i), prompt));
+  if (typeof list[0] === "string") return list.map((prompt, i) => check.wellFormed(check.string("request", at(i), prompt)));
   return list.map((prompt, i) => {
     if (!Array.isArray(prompt)) throw check.invalid("request", at(i), "an array of token ids", prompt);
     return check.tokenIds("request", at(i), prompt);
@@ -77,11 +83,11 @@ function generations(body: Record<string, unknown>, prompts: Prompt[], { stream 
 
 /** The engine reads a prompt's text with its special tokens; so does the echo's list of tokens. */
 async function echoOf(client: Client, prompt: Prompt, withTokens: boolean): Promise<Echo> {
-  const [text, tokens] = await Promise.all([
-    typeof prompt === "string" ? prompt : client.call("detokenize", { tokens: prompt, special: false }),
-    typeof prompt === "string" ? client.call("tokenize", { text: prompt, addSpecial: true, parseSpecial: true }) : prompt,
-  ]);
-  return { text, tokens: withTokens ? tokens : null };
+  if (typeof prompt !== "string") {
+    return { text: await client.call("detokenize", { tokens: prompt, special: false }), tokens: withTokens ? prompt : null };
+  }
+  const tokens = withTokens ? await client.call("tokenize", { text: prompt, addSpecial: true, parseSpecial: true }) : null;
+  return { text: prompt, tokens };
 }
 
 /** One answer's names, and what of it was told. Parts are the prompts, then the scores of those that are echoed with logprobs. */

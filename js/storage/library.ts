@@ -8,7 +8,7 @@ import type { Resumable } from "./journal.js";
 import { Journal } from "./journal.js";
 import { hold, holdSoon, readLock, writeLock } from "./locks.js";
 import type { SyncFile } from "./opfs.js";
-import { Folder, readAll } from "./opfs.js";
+import { Folder, isInUse, readAll } from "./opfs.js";
 import type { ModelRecord } from "./record.js";
 import { decodeRecord, encodeRecord, folderKey } from "./record.js";
 
@@ -175,6 +175,8 @@ export class Library {
     try {
       if (!read) throw busy();
       await this.drop(key);
+    } catch (error) {
+      throw isInUse(error) ? busy() : error;
     } finally {
       read?.();
       write();

@@ -81,8 +81,18 @@ export async function running(): Promise<Running[]> {
   const found: Running[] = [];
   for (const { name } of held) {
     if (!name?.startsWith(RUNNING)) continue;
-    const { id, tab, since } = JSON.parse(decodeURIComponent(name.slice(RUNNING.length))) as Running;
-    found.push({ id, tab, since });
+    const engine = parseRunning(name.slice(RUNNING.length));
+    if (engine) found.push(engine);
   }
   return found.sort((a, b) => a.since - b.since || (a.tab < b.tab ? -1 : 1));
+}
+
+/** What a lock's name says; null for one that another script of this origin, or another version, made. */
+function parseRunning(text: string): Running | null {
+  try {
+    const { id, tab, since } = JSON.parse(decodeURIComponent(text)) as Partial<Running>;
+    return typeof id === "string" && typeof tab === "string" && typeof since === "number" ? { id, tab, since } : null;
+  } catch {
+    return null;
+  }
 }

@@ -44,6 +44,11 @@ export function isHeld(error: unknown): boolean {
   return error instanceof FiresideError && error.details["name"] === "NoModificationAllowedError";
 }
 
+/** True for the error of removing what somebody else has open, with or without a lock of ours. */
+export function isInUse(error: unknown): boolean {
+  return isHeld(error) || (error instanceof FiresideError && error.details["name"] === "InvalidModificationError");
+}
+
 /** Whether this thread may hold sync handles. */
 export function hasSyncHandles(): boolean {
   const handle = (globalThis as { FileSystemFileHandle?: { prototype: object } }).FileSystemFileHandle;

@@ -38,6 +38,15 @@ function parseRange(header, size) {
   return start <= end ? [start, end] : null;
 }
 
+/** What lies there; undefined when nothing does, or when no file can have such a name. */
+function statOf(file) {
+  try {
+    return fs.statSync(file, { throwIfNoEntry: false });
+  } catch {
+    return undefined;
+  }
+}
+
 function answer(request, response, mounts, { isolate, ranges, headers }) {
   for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
   if (isolate) {
@@ -47,6 +56,7 @@ function answer(request, response, mounts, { isolate, ranges, headers }) {
   let pathname;
   try {
     pathname = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
+    if (pathname.includes("\0")) throw new URIError("no file has such a name");
   } catch {
     response.writeHead(400).end();
     return;
@@ -56,7 +66,7 @@ function answer(request, response, mounts, { isolate, ranges, headers }) {
     return;
   }
   const file = resolve(mounts, pathname);
-  const stat = file === null ? undefined : fs.statSync(file, { throwIfNoEntry: false });
+  const stat = file === null ? undefined : statOf(file);
   if (!stat?.isFile()) {
     response.writeHead(404, { "content-type": "text/plain" }).end("not found");
     return;

@@ -39,6 +39,25 @@ test("it stops", async () => {
   assert.equal(await page.isDisabled("#stop"), true);
 });
 
+test("a source that was chosen and not given is said in a sentence, and what is loaded stays", async () => {
+  const { page } = demo;
+  for (const [source, said] of [["file", "No file is chosen"], ["url", "The URL is empty"]]) {
+    await page.check(`input[value=${source}]`);
+    await page.click("#load button");
+    await page.waitForFunction((text) => document.querySelector("#error").textContent.startsWith(text), said);
+    assert.equal(await page.isEnabled("#ask button[type=submit]"), true);
+  }
+});
+
+test("no number of tokens is no limit of 0", async () => {
+  const { page } = demo;
+  await page.fill("input[name=max_tokens]", "");
+  await page.click("#ask button[type=submit]");
+  await page.waitForFunction(() => document.querySelector("#answer").textContent + document.querySelector("#figures").textContent !== "");
+  await page.evaluate(() => document.querySelector("#stop").click());
+  await page.waitForFunction(() => document.querySelector("#figures").textContent !== "");
+});
+
 test("a file from disk loads, a bad URL is said", async () => {
   const { page } = demo;
   await page.check("input[value=file]");

@@ -340,6 +340,31 @@ test("the library lists what is unfinished, renames, and refuses to remove what 
   await assert.rejects(library.remove("a name"), { code: "storage.not_found" });
 });
 
+test("what somebody holds open without a lock of ours is busy too", async () => {
+  for (const name of ["NoModificationAllowedError", "InvalidModificationError"]) {
+    const disk = fakeStorage();
+    const file = serve({});
+    await pullModel(want(file.url), hooks(), async () => undefined);
+    disk.system.root.children.get("fireside").children.get("models").removeEntry = async () => {
+      throw new DOMException("An access handle is open.", name);
+    };
+    await assert.rejects((await Library.open()).remove(file.url), { code: "storage.busy" });
+  }
+});
+
+test("a body that goes on past the size that its server announced is http.wrong_length", async (t) => {
+  fakeStorage();
+  const size = DATA.length - 1000;
+  const liar = http.createServer((_, response) => {
+    const headers = { etag: '"one"', "content-range": `bytes 0-${size - 1}/${size}`, "transfer-encoding": "chunked" };
+    response.writeHead(206, headers).end(DATA);
+  });
+  await new Promise((resolve) => liar.listen(0, "127.0.0.1", resolve));
+  t.after(() => (liar.closeAllConnections(), liar.close()));
+  const url = `http://127.0.0.1:${liar.address().port}/x.gguf`;
+  await assert.rejects(pullModel(want(url), hooks(), async () => undefined), (error) => error.code === "http.wrong_length");
+});
+
 test("a record whose files are gone or cut is no model, and is fetched again", async () => {
   const disk = fakeStorage();
   const file = serve({});

@@ -86,6 +86,28 @@ test("a given Worker that breaks before it answers is an error, afterwards its o
   assert.equal(given.ended, undefined);
 });
 
+test("dispose settles when a given Worker was ended by its owner", async (t) => {
+  t.after(() => delete globalThis.Worker);
+  const { Engine } = await withWorker(() => undefined);
+  const given = new globalThis.Worker("a");
+  const { serve } = await importJs("host", {});
+  const ended = new Promise((resolve) => {
+    given.postMessage = ({ port }) => {
+      const { port1, port2 } = new MessageChannel();
+      port1.onmessage = ({ data }) => port.postMessage(data);
+      port.onmessage = ({ data }) => port1.postMessage(data);
+      given.kill = () => (port1.close(), (port.onmessage = null));
+      serve(port2);
+      resolve();
+    };
+  });
+  const engine = await Engine.load(FILE, { worker: given });
+  await ended;
+  given.kill();
+  await engine.dispose();
+  assert.equal(given.ended, undefined);
+});
+
 test("a given Worker that says nothing is warned of", async (t) => {
   t.after(() => delete globalThis.Worker);
   t.mock.timers.enable({ apis: ["setTimeout"] });
