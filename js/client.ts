@@ -107,10 +107,9 @@ export class Client {
     this.#nextId += parts.length;
     const wire = {
       submit: async (all: (WirePart & { rid: number })[]) => {
-        const seeded = all.map((part) => this.#ledgers.seed(part));
-        for (const part of seeded) this.#ledgers.begin(part, performance.now());
-        await this.call("submit", { parts: seeded });
-        for (const { rid } of seeded) this.#ledgers.accept(rid);
+        const parts = all.map((part) => this.#ledgers.begin(part, performance.now()));
+        await this.call("submit", { parts });
+        for (const { rid } of parts) this.#ledgers.accept(rid);
         return null;
       },
       abort: (rid: number, why: "cancelled" | "deadline") => {
@@ -246,8 +245,23 @@ export class Client {
     const [parts, waiting] = [this.#ledgers.taken(performance.now()), [...this.#calls]];
     // What cannot be taken over ends by itself, part by part.
     if (parts.length > 0) this.#call("resume", { parts }, true).catch(() => undefined);
-    for (const [id, { op, args }] of waiting) this.#link.send({ t: "call", id, op, args: op === "load" ? this.#load : args } as ToHost);
+    for (const [id, waits] of waiting) this.#again(id, waits);
     if (info) this.#onMessage({ t: "recovered", value: { backend: info.backend, resumed: parts.length }, info });
+  }
+
+  /** Makes a call again that had no answer. Parts of requests that ended meanwhile are nobody's any more. */
+  #again(id: number, { op, args, resolve }: Waiting): void {
+    let now = op === "load" ? this.#load : args;
+    if (op === "submit") {
+      const parts = (args as Calls["submit"]["args"]).parts.filter(({ rid }) => this.#requests.has(rid));
+      if (parts.length === 0) {
+        this.#calls.delete(id);
+        resolve(null);
+        return;
+      }
+      now = { parts };
+    }
+    this.#link.send({ t: "call", id, op, args: now } as ToHost);
   }
 
   #fail(error: FiresideError): void {

@@ -24,23 +24,27 @@ interface Ledger {
   accepted: boolean;
 }
 
+/** A part of which nothing is known yet. */
+const EMPTY = { seed: 0, firstToken: null, accepted: false };
+
 /** The running parts of one engine, by their ids. */
 export class Ledgers {
   readonly #all = new Map<number, Ledger>();
 
-  /** The part with a seed in it: the page draws it, so that the request keeps its draws wherever it runs. */
-  seed(part: WirePart & { rid: number }): WirePart & { rid: number } {
-    if (part.kind !== "generate") return part;
-    const request = JSON.parse(part.request) as { seed?: unknown };
-    if (request.seed !== undefined && request.seed !== null) return part;
-    return { ...part, request: JSON.stringify({ ...request, seed: randomSeed() }) };
-  }
-
-  /** A part that `seed` gave is on its way to the engine. */
-  begin(part: WirePart & { rid: number }, now: number): void {
-    const seed = part.kind === "generate" ? ((JSON.parse(part.request) as { seed?: unknown }).seed as number) : 0;
-    const prompt = part.kind === "generate" ? part.prompt : null;
-    this.#all.set(part.rid, { part, seed, submitted: now, firstToken: null, prompt, choices: [], accepted: false });
+  /**
+   * A part is on its way to the engine: the part to send, with a seed in it. The page draws that, so that the request keeps its draws
+   * wherever it runs.
+   */
+  begin(part: WirePart & { rid: number }, now: number): WirePart & { rid: number } {
+    if (part.kind !== "generate") {
+      this.#all.set(part.rid, { ...EMPTY, part, submitted: now, prompt: null, choices: [] });
+      return part;
+    }
+    const request = JSON.parse(part.request) as { seed?: number | null };
+    const seed = request.seed ?? randomSeed();
+    const sent = request.seed === seed ? part : { ...part, request: JSON.stringify({ ...request, seed }) };
+    this.#all.set(part.rid, { ...EMPTY, part: sent, seed, submitted: now, prompt: part.prompt, choices: [] });
+    return sent;
   }
 
   /** The engine has taken it: after a loss it is taken over, not submitted anew. */

@@ -117,6 +117,32 @@ for (const [name, marks, kind] of [
   });
 }
 
+test("a request that is made and given up while the engine is away never runs", async () => {
+  const got = await page.run(async () => {
+    const worker = window.lossy();
+    const { engine } = await window.open(worker);
+    const controller = new AbortController();
+    const codes = [];
+    engine.addEventListener("devicelost", () => {
+      const given = { prompt: "the", max_tokens: 100, logit_bias: { 2: -100 } };
+      void engine.generate(given, { signal: controller.signal }).catch(({ name }) => codes.push(name));
+      void engine.generate(given, { timeout: 0 }).catch(({ code }) => codes.push(code));
+      controller.abort();
+    });
+    const recovered = new Promise((resolve) => engine.addEventListener("recovered", resolve));
+    const running = engine.generate({ prompt: window.prompt1, temperature: 0, max_tokens: 20, logit_bias: { 2: -100 } });
+    worker.postMessage({ lossy: "now" });
+    await recovered;
+    await running;
+    const { sequences } = await engine.stats();
+    await engine.dispose();
+    worker.terminate();
+    return { codes, sequences };
+  });
+  assert.deepEqual(got.codes.sort(), ["AbortError", "request.deadline"]);
+  assert.equal(Object.values(got.sequences).reduce((sum, n) => sum + n, 0), 1, JSON.stringify(got.sequences));
+});
+
 test("a device lost during load or prefill is replaced", async () => {
   const got = await page.run(async () => {
     const worker = window.lossy();

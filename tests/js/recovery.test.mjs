@@ -8,12 +8,12 @@ const part = (rid, request, prompt = null) => ({ kind: "generate", rid, request:
 test("a part without a seed gets one that any engine may draw from; one with a seed keeps it", async () => {
   const { Ledgers } = await importJs("ledger");
   const ledgers = new Ledgers();
-  const seeds = Array.from({ length: 50 }, () => JSON.parse(ledgers.seed(part(1, { prompt: "a", top_k: 3 })).request));
+  const seeds = Array.from({ length: 50 }, () => JSON.parse(ledgers.begin(part(1, { prompt: "a", top_k: 3 }), 0).request));
   assert.ok(seeds.every(({ seed, top_k: k }) => Number.isSafeInteger(seed) && seed >= 0 && k === 3));
   assert.equal(new Set(seeds.map(({ seed }) => seed)).size, 50);
-  assert.equal(JSON.parse(ledgers.seed(part(1, { seed: 5 })).request).seed, 5);
+  assert.equal(JSON.parse(ledgers.begin(part(1, { seed: 5 }), 0).request).seed, 5);
   const score = { kind: "score", rid: 2, scored: Uint32Array.of(1), topLogprobs: 0, priority: 0, pieces: false };
-  assert.equal(ledgers.seed(score), score);
+  assert.equal(ledgers.begin(score, 0), score);
 });
 
 test("only what the engine had accepted and what had not ended is taken over, with every token in its place", async () => {
