@@ -29,7 +29,7 @@ async function runStage(stage, options) {
     if (error instanceof Skipped) return { name: stage.name, result: `skipped: ${error.message}`, seconds: took() };
     const text = error instanceof UserError ? errorLine(error) : error.stack;
     console.error(text);
-    return { name: stage.name, result: "FAILED", seconds: took(), error: text };
+    return { name: stage.name, result: "FAILED", seconds: took(), error: text, details: error.details };
   }
 }
 
@@ -50,6 +50,8 @@ async function main() {
   console.log("\nstage                seconds  result");
   for (const { name, seconds, result } of results) console.log(`${name.padEnd(18)} ${seconds.toFixed(1).padStart(9)}  ${result}`);
   console.log(`${"all".padEnd(18)} ${results.reduce((sum, r) => sum + r.seconds, 0).toFixed(1).padStart(9)}`);
+  // Last, where whoever reads a long log looks first.
+  for (const { name, error, details } of results.filter((result) => result.error)) console.log(`\n=== ${name} failed: ${error}\n${details ?? ""}`);
   return results.some((result) => result.error) ? 1 : 0;
 }
 

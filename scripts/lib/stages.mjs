@@ -6,6 +6,7 @@ import { UserError } from "./fail.mjs";
 import { ROOT, which } from "./paths.mjs";
 import { build } from "./build.mjs";
 import { defaultModel } from "./model.mjs";
+import { nodeTests } from "./node-tests.mjs";
 import { openWork } from "./package-work.mjs";
 import { hasDeny, setup, setupBrowsers, setupDeny, setupVulkan, vulkanEnv } from "./setup.mjs";
 
@@ -65,12 +66,6 @@ function rustTests(wanted) {
   return names.map((name) => path.basename(name, ".rs"));
 }
 
-function testFiles(folder) {
-  const files = fs.readdirSync(path.join(ROOT, folder)).filter((name) => name.endsWith(".test.mjs"));
-  if (files.length === 0) throw new UserError("tests.missing", `there are no tests in ${folder}`);
-  return files.sort().map((name) => path.join(ROOT, folder, name));
-}
-
 /** Milliseconds that the database of advisories may take to arrive. */
 const ADVISORIES_TIMEOUT = 60_000;
 
@@ -89,7 +84,7 @@ async function onInstalled(folder) {
   const work = await openWork();
   try {
     const env = { FIRESIDE_PACKAGE_WORK: work.folder };
-    await run(process.execPath, ["--test", "--test-force-exit", "--test-concurrency=1", ...testFiles(folder)], { env });
+    await nodeTests(folder, { env, serial: true });
   } finally {
     work.close();
   }
@@ -110,7 +105,7 @@ export const STAGES = [
   { name: "contract", work: () => bin("typescript/bin/tsc", "-p", "tsconfig.contract.json") },
   { name: "eslint", work: () => bin("eslint/bin/eslint.js", ".", "--max-warnings", "0") },
   { name: "docs", work: () => script("docs.mjs", "--check") },
-  { name: "js", work: () => run(process.execPath, ["--test", "--test-force-exit", ...testFiles("tests/js")]) },
+  { name: "js", work: () => nodeTests("tests/js") },
   { name: "clippy", work: () => cargo("clippy", "--all-targets", "--", "-D", "warnings") },
   { name: "test", work: async () => run("cargo", ["test"], { env: await modelEnv() }) },
   { name: "clippy-backends", work: () => cargo("clippy", "--all-targets", ...NATIVE, "--", "-D", "warnings") },
@@ -129,7 +124,7 @@ export const STAGES = [
       return run("cargo", ["test", ...WASM, ...wasmTests("browser")], { env });
     },
   },
-  { name: "browser", browser: true, work: () => run(process.execPath, ["--test", "--test-force-exit", "--test-concurrency=1", ...testFiles("tests/browser")]) },
+  { name: "browser", browser: true, work: () => nodeTests("tests/browser", { serial: true }) },
   { name: "package", browser: true, work: () => onInstalled("tests/package") },
   { name: "browsers", browser: true, work: browsers },
 ];
