@@ -79,7 +79,10 @@ impl Backend {
     #[allow(clippy::unused_async, reason = "async only when the backend is compiled in")]
     pub async fn webgpu() -> Result<Self> {
         #[cfg(feature = "webgpu")]
-        return webgpu::request().await;
+        return webgpu::request().await.map(|mut backend| {
+            backend.begin();
+            backend
+        });
         #[cfg(not(feature = "webgpu"))]
         Err(Self::unavailable("webgpu", "this build has no WebGPU backend"))
     }
@@ -157,6 +160,14 @@ impl Backend {
             BackendKind::Webgpu => {
                 Error::new("device.lost", "the GPU device was lost").with("cause", format!("{cause:?}"))
             }
+        }
+    }
+
+    /// From here on this handle is a new user of the device: what the device reported before is not heard again.
+    pub fn begin(&mut self) {
+        #[cfg(feature = "webgpu")]
+        if let Some(gpu) = &mut self.gpu {
+            gpu.trouble.begin();
         }
     }
 

@@ -1,34 +1,66 @@
 //! What a GPU device reports about itself: errors that nobody awaited, allocations that failed. CubeCL's own handler panics on
-//! these, and a panic ends a wasm instance; ours keeps the first one for whoever asks next.
+//! these, and a panic ends a wasm instance; ours keeps the first ones for whoever uses the device then.
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::wgpu::wgpu;
 
 use crate::{Error, Result};
 
-/// The first error that a device reported outside of any scope.
+/// Errors that are kept; of more, only how many there were.
+const KEPT: usize = 16;
+
+/// What a device reported so far.
+#[derive(Debug, Default)]
+struct Reported {
+    first: Vec<Error>,
+    count: usize,
+}
+
+/// The errors that a device reports outside of any scope, as one user of the device sees them: those since it began. Several
+/// engines may share a device; an error is everyone's who used it then, and nobody's who comes later.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Trouble(Arc<Mutex<Option<Error>>>);
+pub(super) struct Trouble {
+    reported: Arc<Mutex<Reported>>,
+    since: usize,
+}
 
 impl Trouble {
     /// Takes over the uncaptured errors of a device.
     pub fn watch(device: &wgpu::Device) -> Self {
         let trouble = Self::default();
-        let kept = trouble.clone();
-        device.on_uncaptured_error(Arc::new(move |error| kept.note(&error)));
+        let reported = Arc::clone(&trouble.reported);
+        device.on_uncaptured_error(Arc::new(move |error| note(&reported, &error)));
         trouble
     }
 
-    fn note(&self, error: &wgpu::Error) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| typed(error));
+    /// From here on: what was reported before is not heard again.
+    pub fn begin(&mut self) {
+        self.since = lock(&self.reported).count;
     }
 
     /// # Errors
-    /// `memory.gpu`, `device.failed`: what was reported.
+    /// `memory.gpu`, `device.failed`: the first that was reported since the beginning.
     pub fn check(&self) -> Result<()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
+        let reported = lock(&self.reported);
+        if reported.count == self.since {
+            return Ok(());
+        }
+        let error = reported.first.get(self.since).or(reported.first.last());
+        error.map_or(Ok(()), |error| Err(error.clone()))
+    }
+}
+
+fn lock(reported: &Mutex<Reported>) -> MutexGuard<'_, Reported> {
+    reported.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn note(reported: &Mutex<Reported>, error: &wgpu::Error) {
+    let mut reported = lock(reported);
+    reported.count += 1;
+    if reported.first.len() < KEPT {
+        reported.first.push(typed(error));
     }
 }
 
@@ -71,5 +103,36 @@ impl Allocations {
             first = first.or(popped.await);
         }
         first.map_or(Ok(()), |error| Err(typed(&error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused() -> wgpu::Error {
+        wgpu::Error::Validation { source: "planted".into(), description: "planted".to_owned() }
+    }
+
+    #[test]
+    fn an_error_is_heard_by_those_who_used_the_device_and_by_nobody_later() {
+        let mut first = Trouble::default();
+        let second = first.clone();
+        assert!(first.check().is_ok());
+        note(&first.reported, &refused());
+        assert_eq!(first.check().unwrap_err().code, "device.failed");
+        assert_eq!(second.check().unwrap_err().code, "device.failed");
+        first.begin();
+        assert!(first.check().is_ok());
+        assert!(second.check().is_err(), "what another one forgets is still this one's");
+        for _ in 0..3 * KEPT {
+            note(&first.reported, &refused());
+        }
+        assert!(first.check().is_err());
+        first.begin();
+        assert!(first.check().is_ok());
+        note(&first.reported, &wgpu::Error::OutOfMemory { source: "planted".into() });
+        assert!(first.check().is_err(), "also when more were reported than are kept");
+        assert_eq!(lock(&first.reported).first.len(), KEPT);
     }
 }

@@ -93,7 +93,7 @@ fn check(tensor: &TensorInfo, shape: &[usize]) -> Result<()> {
 }
 
 /// Tensors of a layer's four matrices; those of one matrix are stacked by rows, in this order.
-fn stacks(layer: usize) -> [Vec<String>; 4] {
+pub(super) fn stacks(layer: usize) -> [Vec<String>; 4] {
     let name = |part: &str| format!("blk.{layer}.{part}.weight");
     [
         vec![name("attn_q"), name("attn_k"), name("attn_v")],

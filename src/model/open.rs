@@ -9,13 +9,14 @@ use crate::engine::{
 };
 use crate::gguf::Gguf;
 use crate::model::executor::ModelExecutor;
+use crate::model::kernels;
 use crate::model::loader::{self, LoadPlan};
 use crate::model::settings::{BackendChoice, LoadSettings};
 use crate::model::source::ByteSource;
 use crate::model::survey;
 use crate::model::transformer::{Checkpoint, KvCache, Transformer, Weights};
 use crate::ops::matmul::Variant;
-use crate::ops::selftest::{self, Needs};
+use crate::ops::selftest::{self, Needs, Stage};
 use crate::scheduler::SchedulerConfig;
 use crate::tokenizer::{Tokenizer, Vocabulary};
 use crate::{Error, Result};
@@ -27,7 +28,9 @@ const SCRATCH_BYTES: u64 = 64 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Kernels are checked (and compiled) on the device.
+    /// The device makes the kernels, one by one.
+    Compile,
+    /// What the kernels gave is compared with the references.
     Selftest,
     /// Tensors arrive on the device.
     Upload,
@@ -178,7 +181,9 @@ async fn choose(
         }
         Ok(backend) => {
             let block_size = settings.kv_cache.block_size.unwrap_or(16).clamp(1, 1024);
-            tested(backend, |variant| needs(gguf, plan, block_size, variant), warnings, on_phase).await
+            let limit = backend.max_binding_bytes();
+            let needs = |variant| kernels::needs(gguf, &plan.spec, block_size, variant, limit);
+            tested(backend, needs, warnings, on_phase).await
         }
         Err(error) => Err(error),
     };
@@ -193,49 +198,39 @@ async fn choose(
 
 /// The first kernel family that gives right answers on the device; a warning for each before it.
 async fn tested(
-    backend: Backend,
+    mut backend: Backend,
     needs: impl Fn(Variant) -> Needs,
     warnings: &mut Vec<Warning>,
     on_phase: OnPhase<'_>,
 ) -> Result<(Backend, Variant)> {
-    let variants = Transformer::variants_of(&backend);
-    on_phase(Phase::Selftest, 0, 1);
     let mut first = None;
-    for variant in variants {
-        match selftest::run(&backend, &needs(variant)).await {
+    // A second family goes on where the first one ended: progress never goes back.
+    let mut before = [0, 0];
+    for variant in Transformer::variants_of(&backend) {
+        let mut most = before;
+        let mut progress = |stage, done: usize, of: usize| {
+            let (phase, at) = match stage {
+                Stage::Compile => (Phase::Compile, 0),
+                Stage::Compare => (Phase::Selftest, 1),
+            };
+            most[at] = before[at] + of as u64;
+            on_phase(phase, before[at] + done as u64, most[at]);
+        };
+        match selftest::run(&backend, &needs(variant), &mut progress).await {
             Ok(_) => {
-                on_phase(Phase::Selftest, 1, 1);
                 warnings.extend(first.map(Warning::from));
                 return Ok((backend, variant));
             }
-            Err(error) if error.code == selftest::MISMATCH => {
+            Err(error) if [selftest::MISMATCH, "device.failed"].contains(&error.code) => {
                 first.get_or_insert(error.with("kernels", variant.name()));
             }
             Err(error) => return Err(error),
         }
+        before = most;
+        // What it said of this family says nothing of the next one.
+        backend.begin();
     }
-    on_phase(Phase::Selftest, 1, 1);
     Err(first.unwrap_or_else(|| Backend::unavailable("webgpu", "it has no kernels")))
-}
-
-fn needs(gguf: &Gguf, plan: &LoadPlan, block_size: usize, variant: Variant) -> Needs {
-    let mut types = Vec::new();
-    for tensor in gguf.tensors.iter().filter(|t| t.shape.len() > 1) {
-        if !types.contains(&tensor.ty) {
-            types.push(tensor.ty);
-        }
-    }
-    Needs {
-        types,
-        num_heads: plan.spec.num_heads,
-        num_kv_heads: plan.spec.num_kv_heads,
-        head_dim: plan.spec.head_dim,
-        rope_dim: plan.spec.rope.dim,
-        interleaved: plan.spec.rope.interleaved,
-        block_size,
-        activation: plan.spec.activation,
-        variant,
-    }
 }
 
 fn model_id(gguf: &Gguf, settings: &LoadSettings) -> String {
@@ -294,10 +289,15 @@ mod tests {
     //! Wrong kernels, planted: found before a word is, and replaced.
     use super::*;
     use crate::ops::gpu::{planted, tests::device};
+    use crate::ops::selftest::Matrix;
 
     fn needs(variant: Variant) -> Needs {
+        let matrix = Matrix::new(crate::gguf::GgmlType::Q4_1, 576);
         Needs {
-            types: vec![crate::gguf::GgmlType::Q4_1],
+            products: vec![matrix],
+            gate_ups: vec![matrix],
+            gated: true,
+            tables: vec![matrix],
             num_heads: 2,
             num_kv_heads: 1,
             head_dim: 32,
