@@ -196,7 +196,8 @@ async fn choose(
     }
 }
 
-/// The first kernel family that gives right answers on the device; a warning for each before it.
+/// The first kernel family that gives right answers on the device, the same for a row in any company; a warning when it is not
+/// the best one.
 async fn tested(
     mut backend: Backend,
     needs: impl Fn(Variant) -> Needs,
@@ -206,29 +207,35 @@ async fn tested(
     let mut first = None;
     // A second family goes on where the first one ended: progress never goes back.
     let mut before = [0, 0];
-    for variant in Transformer::variants_of(&backend) {
-        let mut most = before;
-        let mut progress = |stage, done: usize, of: usize| {
-            let (phase, at) = match stage {
-                Stage::Compile => (Phase::Compile, 0),
-                Stage::Compare => (Phase::Selftest, 1),
+    for family in Transformer::variants_of(&backend) {
+        let mut next = Some(family);
+        while let Some(variant) = next.take() {
+            let mut most = before;
+            let mut progress = |stage, done: usize, of: usize| {
+                let (phase, at) = match stage {
+                    Stage::Compile => (Phase::Compile, 0),
+                    Stage::Compare => (Phase::Selftest, 1),
+                };
+                most[at] = before[at] + of as u64;
+                on_phase(phase, before[at] + done as u64, most[at]);
             };
-            most[at] = before[at] + of as u64;
-            on_phase(phase, before[at] + done as u64, most[at]);
-        };
-        match selftest::run(&backend, &needs(variant), &mut progress).await {
-            Ok(_) => {
-                warnings.extend(first.map(Warning::from));
-                return Ok((backend, variant));
+            let error = match selftest::run(&backend, &needs(variant), &mut progress).await {
+                Ok(_) => {
+                    warnings.extend(first.map(Warning::from));
+                    return Ok((backend, variant));
+                }
+                Err(error) => error,
+            };
+            match error.code {
+                selftest::ROWS_DIFFER => next = variant.row_by_row(),
+                selftest::MISMATCH | "device.failed" => {}
+                _ => return Err(error),
             }
-            Err(error) if [selftest::MISMATCH, "device.failed"].contains(&error.code) => {
-                first.get_or_insert(error.with("kernels", variant.name()));
-            }
-            Err(error) => return Err(error),
+            first.get_or_insert(error.with("kernels", variant.name()));
+            before = most;
+            // What the device said of this family says nothing of the next one.
+            backend.begin();
         }
-        before = most;
-        // What it said of this family says nothing of the next one.
-        backend.begin();
     }
     Err(first.unwrap_or_else(|| Backend::unavailable("webgpu", "it has no kernels")))
 }
@@ -328,5 +335,23 @@ mod tests {
         let (variant, _) = chosen(&[best, next]);
         assert_eq!(variant.unwrap_err().code, "device.kernel_mismatch");
         assert_eq!(chosen(&[]).0.unwrap(), best, "nothing stays planted");
+    }
+
+    #[test]
+    fn where_bits_depend_on_the_company_rows_are_computed_one_at_a_time() {
+        let Some(backend) = device() else { return };
+        let [best, _] = Transformer::variants_of(&backend);
+        let _planted = planted::plant_other_bits(&[best]);
+        let (mut warnings, mut told) = (Vec::new(), Vec::new());
+        let mut on_phase = |phase, done, total| told.push((phase, done, total));
+        let (_, variant) = pollster::block_on(tested(backend, needs, &mut warnings, &mut on_phase)).unwrap();
+        assert_eq!(Some(variant), best.row_by_row());
+        assert_eq!(warnings.len(), 1);
+        assert_eq!(warnings[0].code, "device.rows_differ");
+        for wanted in [Phase::Compile, Phase::Selftest] {
+            let events: Vec<_> = told.iter().filter(|(phase, ..)| *phase == wanted).collect();
+            assert!(events.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{wanted:?} goes back");
+            assert!(events.last().is_some_and(|(_, done, total)| done == total));
+        }
     }
 }

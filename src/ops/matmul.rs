@@ -5,14 +5,21 @@
 use crate::gguf::GgmlType;
 use crate::quant;
 
+/// Activation rows that one read of the weights serves, at most.
+const MAX_ROWS: usize = 8;
+
 /// Which kernels a device gets; chosen once at load, named in stats. The CPU has one family and ignores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Variant {
     /// One invocation an output, no barriers: software adapters, where a barrier costs about 20 times its worth.
     #[default]
     Serial,
+    /// `Serial`, a row at a time: where several rows at once give other bits than one alone.
+    SerialRow,
     /// One workgroup an output row with a shared-memory reduction: real GPUs.
     Workgroup,
+    /// `Workgroup`, a row at a time.
+    WorkgroupRow,
 }
 
 impl Variant {
@@ -20,8 +27,29 @@ impl Variant {
     pub fn name(self) -> &'static str {
         match self {
             Self::Serial => "serial",
+            Self::SerialRow => "serial-row",
             Self::Workgroup => "workgroup",
+            Self::WorkgroupRow => "workgroup-row",
         }
+    }
+
+    /// Whether kernels have no barriers.
+    pub fn is_serial(self) -> bool {
+        matches!(self, Self::Serial | Self::SerialRow)
+    }
+
+    /// The same family, a row at a time; none of what is so already.
+    pub fn row_by_row(self) -> Option<Self> {
+        match self {
+            Self::Serial => Some(Self::SerialRow),
+            Self::Workgroup => Some(Self::WorkgroupRow),
+            Self::SerialRow | Self::WorkgroupRow => None,
+        }
+    }
+
+    /// Activation rows that the kernel for `tokens` rows takes at once: rounded up, so that few pipelines serve all.
+    pub fn rows(self, tokens: usize) -> usize {
+        if self.row_by_row().is_none() { 1 } else { tokens.next_power_of_two().min(MAX_ROWS) }
     }
 }
 

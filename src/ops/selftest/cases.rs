@@ -1,6 +1,6 @@
 //! One small problem for every kernel that a model uses: run on the device, and what the reference says of it.
 use super::stream::Stream;
-use super::{Answer, Expected, Matrix, Needs};
+use super::{Answer, Expected, Family, Matrix, Needs};
 use crate::backend::{Backend, Words};
 use crate::ops::attention::{AttentionProblem, attention_reference};
 use crate::ops::embed::{EmbedProblem, embed_reference};
@@ -14,8 +14,11 @@ use crate::ops::rope_kv::{RopeKvProblem, rope_kv_reference};
 use crate::ops::{call, pack};
 use crate::{Result, quant};
 
-/// Activation rows: each number gets a kernel of its own, the last one also more than one tile.
+/// Activation rows: each number gets a kernel of its own where several rows are computed at once, the last one also more than one
+/// tile.
 const ROWS: [usize; 4] = [1, 2, 4, 9];
+/// Those of a problem with any number of rows.
+const MOST_ROWS: usize = ROWS[3];
 
 /// Weight rows of the problems.
 const N: usize = 6;
@@ -38,8 +41,12 @@ pub(super) enum Case {
 impl Case {
     /// All that a model needs.
     pub fn all(needs: &Needs) -> Vec<Self> {
+        let rows: Vec<usize> = match needs.variant.row_by_row() {
+            Some(_) => ROWS.to_vec(),
+            None => vec![1, MOST_ROWS],
+        };
         let by_rows = |matrices: &[Matrix], case: fn(Matrix, usize) -> Self| -> Vec<Self> {
-            matrices.iter().flat_map(|&m| ROWS.map(|rows| case(m, rows))).collect()
+            matrices.iter().flat_map(|&m| rows.iter().map(move |&rows| case(m, rows))).collect()
         };
         let mut all = by_rows(&needs.products, Self::Product);
         all.extend(by_rows(&needs.gate_ups, Self::GateUp));
@@ -59,8 +66,13 @@ impl Case {
         answers: &mut Vec<Answer>,
     ) -> Result<()> {
         match *self {
-            Self::Product(matrix, rows) => answers.push(product(backend, needs, matrix, rows, stream).await?),
-            Self::GateUp(matrix, rows) => answers.push(gate_up(backend, needs, matrix, rows, stream).await?),
+            // The same numbers for every count of rows: their bits are compared.
+            Self::Product(matrix, rows) => {
+                answers.push(product(backend, needs, matrix, rows, &mut stream.fork(1)).await?);
+            }
+            Self::GateUp(matrix, rows) => {
+                answers.push(gate_up(backend, needs, matrix, rows, &mut stream.fork(2)).await?);
+            }
             Self::Gated => answers.push(gated(backend, needs, stream).await?),
             Self::Table(matrix) => answers.push(table(backend, matrix, stream).await?),
             Self::Norm { gathered } => answers.push(norm(backend, gathered, stream).await?),
@@ -75,7 +87,7 @@ impl Case {
 }
 
 fn answer(op: String, got: Vec<f32>, reference: impl FnOnce() -> Result<Expected> + 'static) -> Answer {
-    Answer { op, got, reference: Box::new(reference) }
+    Answer { op, rows_of: None, got, reference: Box::new(reference) }
 }
 
 fn near(values: Vec<f32>, magnitude: f32) -> Result<Expected> {
@@ -109,7 +121,9 @@ async fn product(
 ) -> Result<Answer> {
     let Matrix { ty, k } = matrix;
     let (bytes, words, largest) = weights(backend, matrix, stream)?;
-    let (x, bias, before) = (stream.floats(tokens * k), stream.floats(N), stream.floats(tokens * N));
+    let (mut x, bias, mut before) = (stream.floats(MOST_ROWS * k), stream.floats(N), stream.floats(MOST_ROWS * N));
+    x.truncate(tokens * k);
+    before.truncate(tokens * N);
     let problem = MatmulProblem {
         ty,
         tokens,
@@ -124,11 +138,14 @@ async fn product(
     let (x_device, bias_device) = (backend.floats(x.clone()), backend.floats(bias.clone()));
     let out = call::matmul(&x_device, &words, backend.floats(before.clone()), Some(&bias_device), problem);
     let got = backend.read_floats(out).await?;
-    Ok(answer(format!("matmul {} of {tokens} rows", ty.name()), got, move || {
+    #[cfg(all(test, feature = "webgpu", not(target_family = "wasm")))]
+    let got = crate::ops::gpu::planted::nudged(needs.variant, tokens, got);
+    let answer = answer(format!("matmul {} of {tokens} rows", ty.name()), got, move || {
         let mut out = before;
         matmul_reference(&x, &bytes, &mut out, &bias, &problem)?;
         near(out, largest * k as f32 + 2.0)
-    }))
+    });
+    Ok(Answer { rows_of: Some(Family { matrix, gate_up: false }), ..answer })
 }
 
 async fn gate_up(
@@ -140,13 +157,15 @@ async fn gate_up(
 ) -> Result<Answer> {
     let Matrix { ty, k } = matrix;
     let (bytes, words, largest) = weights(backend, matrix, stream)?;
-    let x = stream.floats(tokens * k);
+    let mut x = stream.floats(MOST_ROWS * k);
+    x.truncate(tokens * k);
     let problem = GateUpProblem { ty, tokens, k, f: N / 2, activation: needs.activation, variant: needs.variant };
     let got = backend.read_floats(call::gate_up(&backend.floats(x.clone()), &words, problem)).await?;
-    Ok(answer(format!("gate_up {} of {tokens} rows", ty.name()), got, move || {
+    let answer = answer(format!("gate_up {} of {tokens} rows", ty.name()), got, move || {
         let sum = largest * k as f32;
         near(gate_up_reference(&x, &bytes, &problem)?, (sum * sum).max(sum).max(1e-30))
-    }))
+    });
+    Ok(Answer { rows_of: Some(Family { matrix, gate_up: true }), ..answer })
 }
 
 async fn gated(backend: &Backend, needs: &Needs, stream: &mut Stream) -> Result<Answer> {

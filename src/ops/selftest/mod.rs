@@ -15,6 +15,9 @@ use stream::Stream;
 /// The code of a kernel that gives wrong numbers.
 pub const MISMATCH: &str = "device.kernel_mismatch";
 
+/// The code of a family whose kernels of several rows give other bits than the kernel of one row.
+pub const ROWS_DIFFER: &str = "device.rows_differ";
+
 /// Relative to the sum of magnitudes that a result was added from.
 const TOLERANCE: f32 = 1e-4;
 
@@ -77,8 +80,17 @@ pub enum Stage {
 /// A kernel's answer, yet to be compared with the reference's.
 struct Answer {
     op: String,
+    /// Answers of one family of rows are neighbours; each begins with the rows of the one before it.
+    rows_of: Option<Family>,
     got: Vec<f32>,
     reference: Box<dyn FnOnce() -> Result<Expected>>,
+}
+
+/// Products of one kind of weights, by numbers of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Family {
+    matrix: Matrix,
+    gate_up: bool,
 }
 
 /// What the reference says.
@@ -91,8 +103,8 @@ struct Expected {
 /// Makes and runs every kernel once, then compares. Gives the number of comparisons. `progress` is told (stage, done, of).
 ///
 /// # Errors
-/// `device.kernel_mismatch` naming the op, `device.failed` when a kernel cannot be made: another family may do. Other errors of the
-/// device.
+/// `device.kernel_mismatch` naming the op, `device.failed` when a kernel cannot be made: another family may do. `device.rows_differ`:
+/// the family may do a row at a time. Other errors of the device.
 pub async fn run(backend: &Backend, needs: &Needs, progress: &mut dyn FnMut(Stage, usize, usize)) -> Result<usize> {
     let mut stream = Stream::default();
     let cases = Case::all(needs);
@@ -105,12 +117,31 @@ pub async fn run(backend: &Backend, needs: &Needs, progress: &mut dyn FnMut(Stag
     }
     progress(Stage::Compile, cases.len(), cases.len());
     let total = answers.len();
+    // Looked at last: numbers that are wrong are the worse news.
+    let same = same_bits(&answers);
     for (done, answer) in answers.into_iter().enumerate() {
         progress(Stage::Compare, done, total);
         answer.compare()?;
     }
     progress(Stage::Compare, total, total);
-    Ok(total)
+    same.map(|()| total)
+}
+
+/// A sequence's bits must not depend on how many others share its step.
+fn same_bits(answers: &[Answer]) -> Result<()> {
+    for pair in answers.windows(2) {
+        let (few, many) = (&pair[0], &pair[1]);
+        let related = few.rows_of.is_some() && few.rows_of == many.rows_of;
+        let differ = |(a, b): (&f32, &f32)| a.to_bits() != b.to_bits();
+        if related && few.got.iter().zip(&many.got).any(differ) {
+            let message = format!(
+                "'{}' gives other bits than '{}' on this device: rows are computed one at a time",
+                many.op, few.op
+            );
+            return Err(Error::new(ROWS_DIFFER, message).with("op", many.op.clone()));
+        }
+    }
+    Ok(())
 }
 
 impl Answer {

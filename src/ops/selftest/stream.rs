@@ -12,6 +12,11 @@ impl Default for Stream {
 }
 
 impl Stream {
+    /// Another stream, the same for the same number.
+    pub fn fork(&self, number: u64) -> Self {
+        Self(self.0 ^ number.wrapping_mul(0xD6E8_FEB8_6659_FD93))
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

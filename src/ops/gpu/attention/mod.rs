@@ -11,7 +11,6 @@ use cubecl::prelude::*;
 use super::launch::{self, launch};
 use super::math::tanh_safe;
 use crate::ops::attention::AttentionProblem;
-use crate::ops::matmul::Variant;
 
 /// Positions in a segment, as the kernels need it.
 const SEGMENT: u32 = crate::ops::attention::SEGMENT as u32;
@@ -81,7 +80,7 @@ pub(super) fn attention(qkv: CubeTensor, kv: CubeTensor, meta: CubeTensor, p: &A
         p.tables_offset as u32,
         p.table_stride as u32,
     );
-    if p.variant == Variant::Serial {
+    if p.variant.is_serial() {
         let (grid, dim) = (launch::grid(len.div_ceil(serial::LANES as usize)), CubeDim::new_1d(serial::LANES));
         launch!(serial::serial, &out.client, grid, dim, vector, q, cache, meta, to, sizes, dv);
     } else {

@@ -24,14 +24,6 @@ pub(super) enum Finish {
     Gate(Activation),
 }
 
-/// Activation rows that one read of the weights serves.
-const MAX_ROWS: usize = 8;
-
-/// The kernel for `tokens` rows: row counts are rounded up, so that few pipelines serve all.
-fn bucket(tokens: usize) -> usize {
-    tokens.next_power_of_two().min(MAX_ROWS)
-}
-
 /// A product as the kernels see it.
 struct Product {
     layout: Layout,
@@ -88,7 +80,7 @@ impl Product {
         if self.tokens == 0 || self.n == 0 {
             return;
         }
-        let (l, rows) = (self.layout, bucket(self.tokens));
+        let (l, rows) = (self.layout, self.variant.rows(self.tokens));
         let tiles = self.tokens.div_ceil(rows);
         let matrices = if self.finish == Finish::Store { 1 } else { 2 };
         crate::ops::counters::count_weight_bytes(tiles * matrices * self.n * l.row_words(self.k) * 4);
@@ -115,7 +107,7 @@ impl Product {
         if !l.fits(self.k) {
             let (grid, dim) = (launch::grid_2d(self.n.div_ceil(64), tiles), CubeDim::new_1d(64));
             launch!(singles::singles, client, grid, dim, x, w, to, bias, sizes, rows, l, self.finish);
-        } else if self.variant == Variant::Serial {
+        } else if self.variant.is_serial() {
             let invocations = if matrices == 1 { self.n.div_ceil(rows::PER as usize) } else { self.n };
             let (grid, dim) = (launch::grid_2d(invocations.div_ceil(64), tiles), CubeDim::new_1d(64));
             launch!(rows::rows, client, grid, dim, x, w, to, bias, sizes, rows, l, self.finish);

@@ -138,6 +138,9 @@ fn rows_have_equal_bits_whatever_their_number() {
                 let got = product(&x[..tokens * k], &w, &vec![0.0; tokens * n], None, p, &device);
                 assert_eq!(bits(&got), bits(&alone[..tokens * n]), "{p:?}");
             }
+            let one_by_one = problem(ty, 5, k, n, variant.row_by_row().unwrap());
+            let got = product(&x[..5 * k], &w, &vec![0.0; 5 * n], None, one_by_one, &device);
+            assert_eq!(bits(&got), bits(&alone[..5 * n]), "{one_by_one:?}");
         }
     }
 }
