@@ -1,7 +1,7 @@
 /** `npm run soak`: the heavy checks, one JSON line each; fails when a figure is out of its bounds.
  *
  * Perplexity of a fixed text and greedy continuations of the real model in the browser's CPU backend, seeded faults of network and
- * server, loads from storage, a million damaged files and long property tests natively. `-- --checks model,faults` does some of them.
+ * server, loads from storage, a million damaged files, guided fuzzing and long property tests natively. `-- --checks model,faults` does some of them.
  */
 import fs from "node:fs";
 import path from "node:path";
@@ -9,6 +9,7 @@ import { parseArgs } from "node:util";
 import { build } from "./lib/build.mjs";
 import { run } from "./lib/exec.mjs";
 import { main, UserError } from "./lib/fail.mjs";
+import { guidedFuzz } from "./lib/fuzz.mjs";
 import { defaultModel } from "./lib/model.mjs";
 import { ROOT } from "./lib/paths.mjs";
 import { openSession } from "./lib/session.mjs";
@@ -27,6 +28,8 @@ const FAULT_RUNS = 240;
 const WARM_LOADS = 5;
 /** Damaged files that the reader, the tokenizer and the templates are given. */
 const FUZZ_INPUTS = 1_000_000;
+/** Seconds of guided fuzzing for each target. */
+const GUIDED_SECONDS = 120;
 
 const golden = (name) => path.join(ROOT, "tests/goldens", name);
 const print = (line) => console.log(JSON.stringify(line));
@@ -116,6 +119,14 @@ async function fuzz() {
   return true;
 }
 
+/** libFuzzer in the same rooms, guided by what each input reaches. */
+async function guided() {
+  const inputs = await guidedFuzz(GUIDED_SECONDS);
+  const ok = Object.values(inputs).every((count) => count > 0);
+  print({ check: "guided fuzzing", seconds_each: GUIDED_SECONDS, inputs, ok });
+  return ok;
+}
+
 async function propertyTests() {
   const started = performance.now();
   await run("cargo", ["test", "--lib"], { env: { PROPTEST_CASES, FIRESIDE_SCHEDULES } });
@@ -142,6 +153,7 @@ const CHECKS = {
   faults: { browser: true, work: faults },
   stored: { browser: true, work: storedLoads },
   fuzz: { browser: false, work: fuzz },
+  guided: { browser: false, work: guided },
   properties: { browser: false, work: propertyTests },
 };
 

@@ -1,12 +1,15 @@
 /** Running other programs: output passed through, or captured. */
 import { spawn, spawnSync } from "node:child_process";
+import fs from "node:fs";
 import { ROOT, buildEnv } from "./paths.mjs";
 import { UserError } from "./fail.mjs";
 
-/** Runs to the end with output on stderr (stdout belongs to the script's own result); throws when it fails. */
-export function run(command, args, { env = {}, cwd = ROOT, stdout = 2 } = {}) {
+/** Runs to the end with output on stderr (stdout belongs to the script's own result), or into the file `log`; throws when it fails. */
+export function run(command, args, { env = {}, cwd = ROOT, stdout = 2, log } = {}) {
   return new Promise((resolve, reject) => {
-    const child = spawn(command, args, { cwd, env: buildEnv(env), stdio: ["inherit", stdout, "inherit"] });
+    const file = log === undefined ? null : fs.openSync(log, "w");
+    const child = spawn(command, args, { cwd, env: buildEnv(env), stdio: ["inherit", file ?? stdout, file ?? "inherit"] });
+    if (file !== null) fs.closeSync(file);
     child.on("error", (cause) => {
       reject(new UserError("setup.missing", `${command} could not be started: ${cause.message}`));
     });

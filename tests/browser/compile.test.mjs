@@ -90,3 +90,28 @@ for (const model of MODELS) {
     assert.ok(phases.lastIndexOf("compile") < phases.indexOf("upload"), "no weights are fetched for a device that cannot run them");
   });
 }
+
+test("given up between two pipelines: the caller has its reason at once, the device serves the next load", async () => {
+  const { reason, tokens, again } = await page.run(async () => {
+    const { Engine } = await import("/pkg/index.js");
+    const open = (options) => Engine.load("/tiny/tiny-llama-f16.gguf", { backend: "webgpu", contextLength: 64, cache: "none", worker: false, ...options });
+    const controller = new AbortController();
+    let phase;
+    const onProgress = (p) => {
+      phase ??= p.phase === "compile" ? p.phase : undefined;
+      if (phase) controller.abort("enough");
+    };
+    const reason = await open({ signal: controller.signal, onProgress }).catch((error) => error);
+    const tokens = [];
+    for (let i = 0; i < 2; i++) {
+      const engine = await open();
+      const result = await engine.generate({ prompt: [5, 6, 7], temperature: 0, max_tokens: 5, logit_bias: { 2: -100 } });
+      tokens.push([...result.choices[0].tokens]);
+      await engine.dispose();
+    }
+    return { reason, tokens: tokens[0], again: tokens[1] };
+  });
+  assert.equal(reason, "enough");
+  assert.equal(tokens.length, 5);
+  assert.deepEqual(again, tokens);
+});
