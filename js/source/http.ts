@@ -1,15 +1,16 @@
 /** A URL read without keeping anything: one long response that is read forward as the loader does.
  *
  * A small window behind the reading point serves re-reads, a jump opens a new response, a broken connection is picked up where
- * it broke, and nothing is fetched twice in a forward pass. A server without ranges is read once, into a Blob.
+ * it broke, and nothing is fetched twice in a forward pass. For a server without ranges see whole.ts.
  */
 import { FiresideError } from "../errors.js";
 import type { ByteSource } from "../wasm/fireside.js";
-import { BlobSource, checkRange } from "./blob.js";
+import { checkRange } from "./blob.js";
 import type { Reply, Target, Validator } from "./request.js";
 import { ask, askWhole, changed, identifies, OVERLAP_BYTES, refuseOther, sameBytes, truncated } from "./request.js";
 import { Patience } from "./retry.js";
 import { Sha256 } from "./sha256.js";
+import { LaterSource, WholeSource } from "./whole.js";
 
 /** Bytes kept behind the reading point. */
 const WINDOW_BYTES = 8 * 1024 * 1024;
@@ -47,7 +48,9 @@ export async function openUrl(target: Target, options: UrlOptions): Promise<Hash
       const reply = await first(target, options, attempt);
       const { total } = reply.validator;
       if (total !== null && (reply.partial || options.headerOnly)) return await UrlSource.begin(target, options, reply, total);
-      return new WholeSource(await wholeBody(target, reply, options));
+      if (total === null || !options.peek) return await WholeSource.read(target, reply, options.onBytes);
+      const later: UrlOptions = { ...options, peek: false, expect: reply.validator };
+      return await LaterSource.begin(target, reply, total, () => openUrl(target, later));
     } catch (error) {
       await patience.failed(error);
     }
@@ -264,54 +267,4 @@ class UrlSource implements HashedSource {
     this.#reply?.close();
     this.#reply = null;
   }
-}
-
-/** A file that came whole. */
-class WholeSource extends BlobSource implements HashedSource {
-  async digest(): Promise<string> {
-    return hashOf(this);
-  }
-}
-
-/** The sha256 of a source that is all there, read in pieces; `onBytes` follows it. */
-export async function hashOf(source: ByteSource, signal?: AbortSignal, onBytes?: OnBytes): Promise<string> {
-  const hash = new Sha256();
-  while (hash.bytes < source.len) {
-    signal?.throwIfAborted();
-    hash.update(await source.read(hash.bytes, Math.min(1024 * 1024, source.len - hash.bytes)));
-    onBytes?.(hash.bytes, source.len);
-  }
-  return hash.hex();
-}
-
-/** Streams a body into a Blob, which the browser may keep on disk: the file is never whole in our memory. */
-async function wholeBody(target: Target, reply: Reply, { onBytes }: UrlOptions): Promise<Blob> {
-  const expected = reply.validator.total;
-  let loaded = 0;
-  // Through a Response every error comes out as the same TypeError: what it was is kept beside.
-  let failure: { error: unknown } | null = null;
-  const next = async (): Promise<Uint8Array | null> => {
-    const bytes = await reply.next();
-    if (bytes === null) return null;
-    if (loaded === 0) refuseOther(target.url, bytes, reply.contentType);
-    loaded += bytes.length;
-    onBytes(loaded, Math.max(loaded, expected ?? 0));
-    return bytes;
-  };
-  const stream = new ReadableStream<Uint8Array<ArrayBuffer>>({
-    async pull(controller) {
-      const bytes = await next().catch((error: unknown) => {
-        failure = { error };
-        throw error;
-      });
-      if (bytes === null) controller.close();
-      else controller.enqueue(bytes as Uint8Array<ArrayBuffer>);
-    },
-  });
-  const blob = await new Response(stream).blob().catch((error: unknown) => {
-    reply.close();
-    throw (failure ?? { error }).error;
-  });
-  if (expected !== null && blob.size !== expected) throw truncated(target.url, expected, blob.size);
-  return blob;
 }

@@ -64,18 +64,33 @@ export function truncated(url: string, expected: number | null, got: number): Fi
   return new FiresideError("http.truncated", `${url} stopped at byte ${String(got)}${of}.`, { url, expected, got });
 }
 
-/** Refuses what is plainly no model: error pages, listings, pointers of Git LFS. Anything else is the GGUF reader's to judge. */
+/** The four bytes that a model starts with; the second is a big-endian one, for which the reader has its own code. */
+const MAGICS = ["GGUF", "FUGG"];
+
+/**
+ * Refuses what is no model by its first bytes: pages, pointers of Git LFS, other formats. The reader would do so too, but may have to
+ * wait for much more of the body than this.
+ */
 export function refuseOther(url: string, start: Uint8Array, contentType: string | null): void {
   const text = new TextDecoder("latin1").decode(start.subarray(0, 200));
-  if (text.startsWith("GGUF")) return;
+  const magic = text.slice(0, 4);
+  if (MAGICS.some((known) => known.startsWith(magic))) return;
   const pointer = text.startsWith("version https://git-lfs");
-  if (!pointer && !HTML.test(text)) return;
+  if (!pointer && !HTML.test(text)) throw badMagic(url, magic);
   const what = pointer ? "a Git LFS pointer" : "a web page";
   throw new FiresideError("http.not_a_model", `${url} gave ${what} instead of a model.`, {
     url,
     contentType,
     start: text.slice(0, 80),
   });
+}
+
+/** As the reader words it. */
+function badMagic(url: string, magic: string): FiresideError {
+  const hex = (char: string): string => `\\x${char.charCodeAt(0).toString(16).padStart(2, "0")}`;
+  const got = magic.replace(/[^ -~]/g, hex);
+  const message = `${url} starts with '${got}', not 'GGUF': it is not a GGUF file.`;
+  return new FiresideError("gguf.bad_magic", message, { url, expected: "GGUF", got });
 }
 
 /** The answer to one request. `next` gives its body piece by piece, null at the end. */

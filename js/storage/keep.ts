@@ -144,6 +144,10 @@ export class Keeping implements Opened {
         certain: this.#want.integrity !== null,
       });
       onBytes(download.len - download.missing, download.len);
+      // What one file fails of the model fails of: the reader is told at once, whichever file it is waiting for.
+      download.finish().catch((error: unknown) => {
+        if (!storageCode(error)) this.#downloads.abort(error);
+      });
       // The next file is asked for when this one streams or waits: so many connections at most.
       await download.placed;
       this.#files.push(

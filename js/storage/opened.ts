@@ -2,15 +2,18 @@
 import { FiresideError } from "../errors.js";
 import { BlobSource } from "../source/blob.js";
 import type { HashedSource } from "../source/http.js";
-import { hashOf, openUrl } from "../source/http.js";
+import { openUrl } from "../source/http.js";
 import { PartsSource } from "../source/parts.js";
 import type { OnProgress } from "../source/progress.js";
 import { Progress } from "../source/progress.js";
 import { linked } from "../source/retry.js";
 import { Sha256 } from "../source/sha256.js";
+import { hashOf } from "../source/whole.js";
+import { tuning } from "../source/tuning.js";
 import type { WireFile, WireSource } from "../protocol.js";
 import type { StoredModel, Warning } from "../types.js";
 import type { ByteSource } from "../wasm/fireside.js";
+import { Permits } from "./permits.js";
 
 /** What is wanted. */
 export interface Want {
@@ -75,18 +78,25 @@ export async function openHeader(files: readonly WireFile[], headers: Record<str
 export async function openPlain(files: readonly WireFile[], headers: Record<string, string>, want: Want, hooks: Hooks): Promise<Opened> {
   const names = files.map(sourceName);
   const progress = new Progress("download", files.length, false, hooks.onProgress);
-  const sources: HashedSource[] = [];
   // The reader may not want the last bytes of a body: the connection is not left open for them.
   const reading = linked(hooks.signal);
-  for (const [index, file] of files.entries()) {
-    const name = names[index] ?? "";
-    if ("blob" in file) sources.push(await checkedBlob(file.blob, name, want.integrity?.[index], hooks));
-    else {
+  const [connections, oneByOne] = [new Permits(tuning.connections), new Permits(1)];
+  const open = async (file: WireFile, index: number): Promise<HashedSource> => {
+    const release = await ("blob" in file ? oneByOne : connections).next(reading.signal);
+    try {
+      if ("blob" in file) return await checkedBlob(file.blob, names[index] ?? "", want.integrity?.[index], hooks);
       const hash = want.integrity ? { hash: new Sha256() } : {};
       const options = { signal: reading.signal, onBytes: progress.of(index, file.url), peek: files.length > 1, ...hash };
-      sources.push(await openUrl({ url: file.url, headers }, options));
+      return await openUrl({ url: file.url, headers }, options);
+    } finally {
+      release();
     }
-  }
+  };
+  // All together, so that a wrong or missing part is told while another one's bytes are waited for.
+  const sources = await Promise.all(files.map(open)).catch((error: unknown) => {
+    reading.abort();
+    throw error;
+  });
   const [first = ""] = names;
   return {
     bytes: joined(sources),

@@ -1,6 +1,6 @@
 /** A model that is stored already: read from snapshots of its files, checked only when the caller gives a sha256. */
 import { BlobSource } from "../source/blob.js";
-import { hashOf } from "../source/http.js";
+import { hashOf } from "../source/whole.js";
 import { Progress } from "../source/progress.js";
 import type { Library, Found } from "./library.js";
 import { hold, readLock } from "./locks.js";

@@ -27,7 +27,7 @@ export function random(seed) {
  *   pace              [bytes, ms]: so many bytes, then a rest
  *   whole             ranges are ignored;  gzip: compressed, whole
  *   lieTotal          added to the size that is announced;  lieStart: to the start of the range
- *   plain             no entity tag and no date
+ *   plain             no entity tag and no date;  unsized: no length
  */
 export function faultyFiles() {
   const files = new Map();
@@ -87,7 +87,7 @@ function answer(request, response, plan, seen) {
     const from = start + (plan.lieStart ?? 0);
     response.setHeader("content-range", `bytes ${from}-${end - 1}/${plan.data.length + lie}`);
   }
-  response.setHeader("content-length", end - start + (match?.[2] ? 0 : lie));
+  if (!plan.unsized) response.setHeader("content-length", end - start + (match?.[2] ? 0 : lie));
   response.writeHead(ranged ? 206 : 200);
   send(response, plan.data.subarray(start, end), plan, seen);
 }

@@ -87,6 +87,38 @@ test("statuses that will not pass are told at once, others after some tries, wit
   assert.deepEqual((await stored()).filter(({ id }) => /status-/.test(id)), [], "nothing is left of what never came");
 });
 
+test("a wrong file is refused while the rest of it is held, with and without ranges, kept or not, and as one part of several", async () => {
+  const zip = Buffer.concat([Buffer.from("PK\x03\x04"), Buffer.alloc(4 * MB, 7)]);
+  const html = Buffer.concat([Buffer.from("<!doctype html><title>Sign in</title>"), Buffer.alloc(4 * MB, 32)]);
+  const sound = bigGguf(4 * MB);
+  const held = new Promise(() => undefined);
+  const codes = {};
+  for (const [name, how] of [["ranges", {}], ["no ranges", { whole: true }], ["no length", { whole: true, unsized: true }]]) {
+    for (const cache of ["none", "opfs"]) {
+      const at = (kind) => `/${kind}-${cache}-${name.replace(" ", "-")}.gguf`;
+      const put = (kind, bytes) => files.put(at(kind), { data: bytes, fault: () => ({ ...how, gate: [65_536, held] }) });
+      put("zip", zip);
+      put("html", html);
+      const code = async (source) => (await load(source, { cache, worker: true })).code;
+      codes[`${name}, ${cache}`] = [await code(at("zip")), await code(at("html"))];
+      // Into storage without a length: nothing is known of a part until it is all there, so that the next is not asked for.
+      if (how.unsized && cache === "opfs") continue;
+      put("sound", sound);
+      codes[`${name}, ${cache}`].push(await code([at("sound"), at("zip")]));
+    }
+  }
+  const wrong = ["gguf.bad_magic", "http.not_a_model"];
+  assert.deepEqual(codes, {
+    "ranges, none": [...wrong, "gguf.bad_magic"],
+    "ranges, opfs": [...wrong, "gguf.bad_magic"],
+    "no ranges, none": [...wrong, "gguf.bad_magic"],
+    "no ranges, opfs": [...wrong, "gguf.bad_magic"],
+    "no length, none": [...wrong, "gguf.bad_magic"],
+    "no length, opfs": wrong,
+  });
+  assert.ok(!(await stored()).some(({ id }) => /zip|html|sound/.test(id)), "nothing of it is kept");
+});
+
 test("a stalled connection is picked up; one that stalls for ever ends with a code", async () => {
   files.put("/stalls.gguf", { data, fault: (n) => (n < 3 ? { stallAfter: 60_000 } : null) });
   assert.equal((await load("/stalls.gguf")).tokens, expected);

@@ -8,6 +8,7 @@ import { SparseFile } from "../tools/sparse.mjs";
 import { importJs, importJsTogether } from "./support.mjs";
 
 const DATA = Uint8Array.from({ length: 20_000_000 }, (_, i) => (i * 2654435761) >>> 24);
+DATA.set(Buffer.from("GGUF"));
 const { openUrl } = await importJs("source/http");
 const { BlobSource } = await importJs("source/blob");
 const never = new AbortController().signal;
@@ -174,7 +175,7 @@ test("bytes beyond 4 GiB are read where they are", async () => {
   const at = 5 * 2 ** 30 + 12_345;
   const far = DATA.subarray(0, 100_000);
   const files = faultyFiles();
-  files.put("/far.gguf", { data: new SparseFile(at + far.length + 1000, [[at, far]]) });
+  files.put("/far.gguf", { data: new SparseFile(at + far.length + 1000, [[0, Buffer.from("GGUF")], [at, far]]) });
   const listener = http.createServer((request, response) => files.handle(request, response));
   await new Promise((resolve) => listener.listen(0, "127.0.0.1", resolve));
   const source = await open(`http://127.0.0.1:${listener.address().port}/far.gguf`);
@@ -192,6 +193,45 @@ test("web pages and Git LFS pointers are told apart from models", async () => {
       async ({ url }) => assert.rejects(open(url), coded("http.not_a_model")),
     );
   }
+});
+
+test("a file of another format is refused by its first bytes, whatever the server can do", async () => {
+  const files = faultyFiles();
+  const listener = http.createServer((request, response) => files.handle(request, response));
+  await new Promise((resolve) => listener.listen(0, "127.0.0.1", resolve));
+  const at = (path) => `http://127.0.0.1:${listener.address().port}${path}`;
+  const zip = Buffer.concat([Buffer.from("PK\x03\x04"), Buffer.alloc(1_000_000, 7)]);
+  const held = { gate: [65_536, new Promise(() => undefined)] };
+  for (const how of [{}, { whole: true }, { whole: true, unsized: true }]) {
+    for (const more of [{}, { peek: true }, { headerOnly: true }]) {
+      const file = files.put("/zip", { data: zip, fault: () => ({ ...how, ...held }) });
+      await assert.rejects(open(at("/zip"), undefined, more), ({ code, details }) => {
+        assert.deepEqual([code, details.expected, details.got, details.url], ["gguf.bad_magic", "GGUF", "PK\\x03\\x04", at("/zip")]);
+        return true;
+      });
+      assert.equal(file.requests.length, 1);
+    }
+  }
+  listener.closeAllConnections();
+  listener.close();
+});
+
+test("one of several files on a server without ranges is looked at first and read when it is wanted", async () => {
+  await withServer(
+    () => ({ ranges: false }),
+    async ({ url, seen }) => {
+      const source = await open(url, undefined, { peek: true });
+      assert.equal(source.len, DATA.length);
+      assert.equal(seen.requests.length, 1);
+      await expectBytes(source, 12_000_000, 1000);
+      await expectBytes(source, 0, 1000);
+      assert.equal(seen.requests.length, 2);
+    },
+  );
+  await withServer(
+    (_request, seen) => ({ ranges: false, ...(seen.requests.length > 1 ? { data: DATA.subarray(0, 1000) } : {}) }),
+    async ({ url }) => assert.rejects((await open(url, undefined, { peek: true })).read(0, 10), coded("source.changed")),
+  );
 });
 
 test("a stalled connection is a code of its own", async () => {
