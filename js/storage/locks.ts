@@ -21,11 +21,18 @@ function manager(): LockManager | null {
   return (typeof navigator === "object" ? (navigator as { locks?: LockManager }).locks : undefined) ?? null;
 }
 
+/**
+ * A page that goes into the back- and forward-cache keeps its locks, those that others wait for already too (Chromium): for a minute, or
+ * for good. Asked what is held, the browser drops such a page.
+ */
+const NUDGE_MS = 1000;
+
 /** Takes a lock and resolves once it is held; null when `ifAvailable` was asked for and it was not. */
 export function hold(name: string, { mode = "exclusive", ifAvailable = false, signal }: Ask = {}): Promise<Release | null> {
   const locks = manager();
   if (!locks) return Promise.resolve(() => undefined);
-  return new Promise((resolve, reject) => {
+  let nudging: ReturnType<typeof setInterval> | undefined;
+  const held = new Promise<Release | null>((resolve, reject) => {
     // A signal and ifAvailable exclude each other.
     const options: LockOptions = ifAvailable || !signal ? { mode, ifAvailable } : { mode, signal };
     const asked = locks.request(name, options, (lock): Promise<void> | undefined => {
@@ -38,6 +45,13 @@ export function hold(name: string, { mode = "exclusive", ifAvailable = false, si
       });
     });
     asked.catch(reject);
+    if (ifAvailable) return;
+    nudging = setInterval(() => {
+      locks.query().catch(() => undefined);
+    }, NUDGE_MS);
+  });
+  return held.finally(() => {
+    clearInterval(nudging);
   });
 }
 

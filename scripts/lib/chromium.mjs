@@ -44,14 +44,17 @@ export function chromiumFlags({ webgpu = true } = {}) {
   ];
 }
 
-/** A browser with its process id (for CPU time and memory) and `close`. */
-export async function launch({ show = false, webgpu = true } = {}) {
+/** Playwright's own flags that keep pages out of the back- and forward-cache, where people's browsers put them. */
+const NO_BACK_CACHE = ["--disable-back-forward-cache"];
+
+/** A browser with its process id (for CPU time and memory) and `close`. `backCache`: pages that are left are kept, as in people's browsers. */
+export async function launch({ show = false, webgpu = true, backCache = false } = {}) {
   const executablePath = findChromium();
   if (!executablePath) throw new UserError("setup.missing", "Chromium was not found: run `npm run setup`, or set CHROMIUM to its path");
   const { chromium } = await import("playwright-core");
   let server;
   try {
-    server = await chromium.launchServer({ executablePath, headless: !show, args: chromiumFlags({ webgpu }) });
+    server = await chromium.launchServer({ executablePath, headless: !show, args: chromiumFlags({ webgpu }), ignoreDefaultArgs: backCache ? NO_BACK_CACHE : [] });
   } catch (error) {
     throw new UserError("browser.start", `Chromium did not start: ${firstLines(error.message)}`, { executablePath });
   }

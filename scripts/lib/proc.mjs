@@ -44,12 +44,22 @@ export function cpuSeconds(root) {
   }, 0);
 }
 
+/** What a process of a browser is: "renderer", "gpu-process", "utility"; null for the browser itself. */
+function kindOf(pid) {
+  return /--type=([\w-]+)/.exec(read(`/proc/${pid}/cmdline`))?.[1] ?? null;
+}
+
+/** Process ids of the tree's GPU processes: one, unless it is being replaced. */
+export function gpuProcesses(root) {
+  return tree(root).filter((pid) => kindOf(pid) === "gpu-process");
+}
+
 /** Highest resident bytes so far of the renderers and of the GPU process. */
 export function peakMemory(root) {
   if (!fs.existsSync("/proc/self/status")) return null;
   const peak = { renderer: 0, gpu: 0 };
   for (const pid of tree(root)) {
-    const kind = /--type=([\w-]+)/.exec(read(`/proc/${pid}/cmdline`))?.[1];
+    const kind = kindOf(pid);
     const key = kind === "renderer" ? "renderer" : kind === "gpu-process" ? "gpu" : null;
     const kilobytes = Number(/VmHWM:\s+(\d+)/.exec(read(`/proc/${pid}/status`))?.[1] ?? 0);
     if (key) peak[key] = Math.max(peak[key], kilobytes * 1024);

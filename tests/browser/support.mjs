@@ -36,10 +36,10 @@ export function generate(...args) {
   });
 }
 
-/** A page on a local server with the package at /pkg/ and the given files mounted; `run` evaluates in it. */
-export async function openPage(mounts = {}, options = {}) {
+/** A page on a local server with the package at /pkg/ and the given files mounted; `run` evaluates in it. `backCache` is `launch`'s. */
+export async function openPage(mounts = {}, { backCache = false, ...options } = {}) {
   const server = await serve({ mounts: { "/tiny.gguf": TINY, ...mounts }, ...options });
-  const { browser, close } = await launch();
+  const { browser, pid, close } = await launch({ backCache });
   const context = await browser.newContext();
   const errors = [];
   /** One more tab of the same browser, with the same storage. */
@@ -52,6 +52,9 @@ export async function openPage(mounts = {}, options = {}) {
   const page = await newTab();
   return {
     page,
+    browser,
+    /** Process id of the browser. */
+    pid,
     newTab,
     /** A session of the devtools protocol with a tab. */
     devtools: (tab = page) => context.newCDPSession(tab),
