@@ -23,7 +23,7 @@ export function random(seed) {
  *   data, etag        another version of the file
  *   cutAfter          the connection breaks after so many bytes
  *   stallAfter        nothing more comes after so many bytes
- *   gate              [bytes, promise]: after so many bytes, the rest once the promise resolves;  gates: several, one after another
+ *   gate              [bytes, promise]: after so many bytes, the rest once the promise resolves
  *   pace              [bytes, ms]: so many bytes, then a rest
  *   whole             ranges are ignored;  gzip: compressed, whole
  *   lieTotal          added to the size that is announced;  lieStart: to the start of the range
@@ -95,11 +95,12 @@ function answer(request, response, plan, seen) {
 function send(response, body, plan, seen) {
   const stop = Math.min(plan.cutAfter ?? Infinity, plan.stallAfter ?? Infinity, body.length);
   const [piece, rest] = plan.pace ?? [PIECE, 0];
-  const gates = [...(plan.gates ?? (plan.gate ? [plan.gate] : []))];
+  let [gateAt, gate] = plan.gate ?? [Infinity, null];
   const next = () => {
     if (response.destroyed) return;
-    if (gates.length > 0 && seen.sent >= gates[0][0]) {
-      gates.shift()[1].then(next);
+    if (seen.sent >= gateAt) {
+      gateAt = Infinity;
+      gate.then(next);
       return;
     }
     if (seen.sent >= stop) {

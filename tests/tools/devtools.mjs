@@ -1,21 +1,35 @@
 /**
  * Tabs by the devtools protocol alone. Playwright tells every page of its own that it is in front and in focus, and a browser freezes only
- * tabs that are hidden: these can be.
+ * tabs that are hidden: these are.
  */
 
-/** Opens windows of a context of their own in a browser of Playwright's. */
+/** Opens hidden tabs of a context of their own in a browser of Playwright's. */
 export async function hiddenTabs(browser) {
   const root = await browser.newBrowserCDPSession();
   const { browserContextId } = await root.send("Target.createBrowserContext");
-  const open = async (url, more = {}) => {
-    const { targetId } = await root.send("Target.createTarget", { url, browserContextId, ...more });
+  const open = async (url) => {
+    const { targetId } = await root.send("Target.createTarget", { url, browserContextId });
     const { sessionId } = await root.send("Target.attachToTarget", { targetId, flatten: false });
-    return tab(root, sessionId, targetId);
+    return talk(root, sessionId, targetId);
   };
-  return { open };
+  return {
+    /** Opens a page behind another one; `setUp` runs before its own scripts. */
+    async open(url, setUp) {
+      const tab = await open("about:blank");
+      const front = await open("about:blank");
+      await tab.send("Page.enable");
+      await tab.send("Page.addScriptToEvaluateOnNewDocument", { source: `(${setUp})()` });
+      await tab.send("Page.navigate", { url });
+      while (!(await tab.evaluate((there) => location.href === there && document.readyState === "complete" && document.hidden, url).catch(() => false))) {
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
+      return { ...tab, close: () => Promise.all([tab.close(), front.close()]) };
+    },
+  };
 }
 
-function tab(root, sessionId, targetId) {
+/** The messages of one tab, wrapped in those of the browser's own session. */
+function talk(root, sessionId, targetId) {
   const answers = new Map();
   let lastId = 0;
   root.on("Target.receivedMessageFromTarget", ({ sessionId: from, message }) => {
@@ -33,8 +47,6 @@ function tab(root, sessionId, targetId) {
   });
   return {
     send,
-    /** Brings the tab to the front of its window: the others are hidden. */
-    show: () => root.send("Target.activateTarget", { targetId }),
     close: () => root.send("Target.closeTarget", { targetId }),
     /** Evaluates a function in the page, as Playwright's page does; a promise is awaited. */
     async evaluate(fn, arg) {
