@@ -1,17 +1,18 @@
 /** The engine's side of the port: owns one wasm engine, runs its loop, answers calls. Runs in a Worker or in the page's thread. */
-import { FiresideError, fromWire, toWire } from "./errors.js";
+import { FiresideError, toWire } from "./errors.js";
 import { HostRequests } from "./host-requests.js";
+import { asError, freshInstance, readHeader, releaseDevice, spoil } from "./instance.js";
 import { Pace, Watched } from "./load.js";
 import { callId, isToHost } from "./messages.js";
-import type { Calls, Op, Survey, ToClient, ToHost } from "./protocol.js";
+import type { Calls, Op, ToClient, ToHost } from "./protocol.js";
 import type { Release } from "./storage/locks.js";
 import { announce } from "./storage/locks.js";
 import { openForHeader, openModel, pullModel } from "./storage/open.js";
 import type { Hooks, Opened } from "./storage/opened.js";
 import type { LoadProgress, StoredModel, Warning } from "./types.js";
-import type { ByteSource, WasmEngine } from "./wasm/fireside.js";
-import { renewWasm, startWasm } from "./wasm-module.js";
-import { survey as surveyHeader, WasmEngine as Wasm } from "./wasm/fireside.js";
+import type { WasmEngine } from "./wasm/fireside.js";
+import { startWasm } from "./wasm-module.js";
+import { WasmEngine as Wasm } from "./wasm/fireside.js";
 
 type LoadArgs = Calls["load"]["args"];
 
@@ -22,33 +23,21 @@ export function serve(port: MessagePort): void {
   hosts.add(new Host(port));
 }
 
-/** The wasm instance of this thread can do no more work: the next engine needs a fresh one. */
-let spent = false;
-let renewing: Promise<void> | null = null;
-
-/** Makes the instance usable again, once for all who load meanwhile. */
-async function freshInstance(): Promise<void> {
-  if (!spent) return;
-  renewing ??= renewWasm()
-    .then(() => {
-      spent = false;
-    })
-    .finally(() => {
-      renewing = null;
-    });
-  await renewing;
-}
-
 /** A trap in wasm leaves the instance in no usable state: every engine of this thread is over. */
 export function crashAll(error: unknown): void {
-  spent = true;
+  spoil();
   for (const host of [...hosts]) host.end("crashed", error);
 }
 
 /** The engines of a thread share its GPU device, which an instance makes once. */
 function loseAll(error: unknown): void {
-  spent = true;
+  spoil();
   for (const host of [...hosts]) if (host.hasEngine) host.end("lost", error);
+}
+
+/** The last engine of a thread takes the device along. */
+function releaseUnused(): void {
+  if (![...hosts].some((host) => host.hasEngine)) releaseDevice();
 }
 
 class Host {
@@ -56,6 +45,8 @@ class Host {
   readonly #loading = new AbortController();
   #engine: WasmEngine | null = null;
   #requests: HostRequests | null = null;
+  /** Settles when the engine's loop has ended. */
+  #running: Promise<void> = Promise.resolve();
   #loadingEngine = false;
   #ended: FiresideError | null = null;
   readonly #pace: Pace;
@@ -190,10 +181,11 @@ class Host {
         loseAll,
       );
       this.#quiet = await announce({ id, tab: args.keep.tab, since: Date.now() });
-      engine.run().catch(crashAll);
+      this.#running = engine.run().catch(crashAll);
       return JSON.parse(engine.info()) as Calls["load"]["result"];
     } finally {
       this.#loadingEngine = false;
+      if (!this.#engine) releaseUnused();
     }
   }
 
@@ -293,6 +285,9 @@ class Host {
     engine?.dispose();
     // Not left to the garbage collector, which does not know what it holds.
     engine?.free();
+    // A step that the GPU is in ends before its device does.
+    await this.#running;
+    releaseUnused();
     return null;
   }
 
@@ -303,22 +298,5 @@ class Host {
 
   #post(message: ToClient): void {
     this.#port.postMessage(message);
-  }
-}
-
-/** What wasm threw, as an error with its code. */
-function asError(thrown: unknown): unknown {
-  if (thrown instanceof Error) return thrown;
-  return fromWire(toWire(thrown));
-}
-
-/** A model's header, read by the engine's own reader. */
-async function readHeader(source: ByteSource): Promise<Survey> {
-  await startWasm(null, new AbortController().signal);
-  const bytes = new Watched(source);
-  try {
-    return JSON.parse(await surveyHeader(bytes)) as Survey;
-  } catch (thrown) {
-    throw bytes.failure?.error ?? asError(thrown);
   }
 }

@@ -2,6 +2,7 @@
 #![cfg(target_family = "wasm")]
 mod wasm;
 
+use wasm::readback::readbacks_are_right;
 use wasm::{errors_are_plain_objects, greedy_follows_the_reference, has_webgpu, is_worker};
 use wasm_bindgen_test::{wasm_bindgen_test, wasm_bindgen_test_configure};
 
@@ -21,6 +22,11 @@ async fn greedy_on_the_cpu() {
 #[wasm_bindgen_test]
 async fn greedy_on_webgpu() {
     greedy_follows_the_reference("webgpu").await;
+}
+
+#[wasm_bindgen_test]
+async fn a_thousand_readbacks_on_webgpu() {
+    readbacks_are_right(1000).await;
 }
 
 #[wasm_bindgen_test]

@@ -11,6 +11,9 @@ export interface ByteSource {
 /** What a model's header tells, as JSON; reads nothing else of the source. */
 export function survey(source: ByteSource): Promise<string>;
 
+/** Destroys the GPU device of this instance, which no engine uses any more. True when there was one: the next engine needs a fresh instance. */
+export function releaseDevice(): boolean;
+
 /** One loaded model. Strings are JSON; thrown values carry `{ code, message, details }`. */
 export class WasmEngine {
   private constructor();

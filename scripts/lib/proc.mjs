@@ -54,6 +54,15 @@ export function gpuProcesses(root) {
   return tree(root).filter((pid) => kindOf(pid) === "gpu-process");
 }
 
+/**
+ * Anonymous resident bytes of the tree's GPU processes: a software GPU's buffers and what else they have allocated. Mapped files and memory
+ * that is shared with renderers (uploads on their way) come and go by themselves, and are left out.
+ */
+export function gpuAnonymousBytes(root) {
+  const kilobytes = (pid) => Number(/RssAnon:\s+(\d+)/.exec(read(`/proc/${pid}/status`))?.[1] ?? 0);
+  return gpuProcesses(root).reduce((sum, pid) => sum + kilobytes(pid) * 1024, 0);
+}
+
 /** Highest resident bytes so far of the renderers and of the GPU process. */
 export function peakMemory(root) {
   if (!fs.existsSync("/proc/self/status")) return null;

@@ -41,6 +41,14 @@ pub struct Adapter {
     pub fallback: bool,
 }
 
+/// Ends the process's GPU device; nobody may use it any more, and the process can make no other. Whether there was one.
+pub fn release_device() -> bool {
+    #[cfg(feature = "webgpu")]
+    return webgpu::release();
+    #[cfg(not(feature = "webgpu"))]
+    false
+}
+
 /// A device and what it can do. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Backend {

@@ -38,6 +38,13 @@ pub(super) async fn request() -> Result<Backend> {
     }
 }
 
+/// Destroys the process's device and with it all of its buffers, which a browser otherwise keeps until its garbage collector comes
+/// by. There is no second one in a process. Whether there was one.
+pub(super) fn release() -> bool {
+    let held = DEVICE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    held.and_then(|backend| backend.gpu).map(|gpu| gpu.device.destroy()).is_some()
+}
+
 fn describe(device: Device, setup: &WgpuSetup) -> Backend {
     let info = setup.adapter.get_info();
     let limits = setup.device.limits();

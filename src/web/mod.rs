@@ -43,6 +43,13 @@ pub async fn survey(source: JsSource) -> Result<String, JsValue> {
     Ok(to_json(&survey))
 }
 
+/// Destroys the GPU device that engines of this instance used, once there are none. True when there was one: the next engine
+/// then needs a fresh instance.
+#[wasm_bindgen(js_name = releaseDevice)]
+pub fn release_device() -> bool {
+    crate::backend::release_device()
+}
+
 /// One loaded model.
 #[wasm_bindgen]
 pub struct WasmEngine {

@@ -1,17 +1,26 @@
 /** Many requests that end in every way, and many engines: no block is lost, memory stays flat. Real Chromium, a tiny model. */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { openPage } from "./support.mjs";
+import { faultyFiles } from "./faults.mjs";
+import { gpuCycles, growth } from "./gpu-memory.mjs";
+import { openPage, TINY, tinyEntry } from "./support.mjs";
+import { wideGguf } from "../tools/gguf.mjs";
 
 const REQUESTS = 500;
 const SEED = 20_261_129;
 /** Live bytes may move by this: vectors that keep their room for the next step. */
 const SLACK_BYTES = 64 * 1024;
 
+/** Logits apart below which either of two tokens may be the best one. */
+const NEAR_TIE = 0.05;
+
+const files = faultyFiles();
 let page;
 
 before(async () => {
-  page = await openPage({});
+  // Much larger than the noise of a GPU process: 32 MB of weights.
+  files.put("/wide.gguf", { data: wideGguf(TINY, 5, 16_384) });
+  page = await openPage({}, { handle: files.handle });
 });
 
 after(async () => {
@@ -100,4 +109,49 @@ test("engines that come and go give back what they took", async (t) => {
   });
   t.diagnostic(JSON.stringify({ live: [live[0], live[2], live.at(-1)] }));
   assert.ok(Math.abs(live.at(-1) - live[2]) <= SLACK_BYTES, `live bytes: ${live.join(", ")}`);
+});
+
+const noProc = process.platform !== "linux" && "the GPU process's memory is read from /proc";
+
+// A device that stays for another engine's sake, and devices that go with their engines: of those fewer, for each makes every pipeline anew.
+for (const [where, options] of [
+  ["one device that they share", { worker: "given", beside: "/tiny.gguf", cycles: 20, kept: 3 }],
+  ["devices of their own", { worker: true, cycles: 8, kept: 2 }],
+]) {
+  test(`${options.cycles} engines on WebGPU that come and go leave the GPU process's memory flat: ${where}`, { skip: noProc }, async (t) => {
+    const { engine, before, after, holding, freed } = await gpuCycles(page, { source: "/wide.gguf", ...options });
+    const grown = growth(after);
+    t.diagnostic(JSON.stringify({ ...engine, grown, before, holding, freed, after }));
+    assert.ok(engine.weights > 20_000_000);
+    // What is not freed shows: the same measure sees the engines that are kept, and that they go. The shared device has one's buffers in hand.
+    const more = 0.9 * engine.weights * (options.beside ? options.kept - 1 : options.kept);
+    assert.ok(holding - after.at(-1) > more, `${options.kept} engines: ${holding} after ${after.at(-1)}`);
+    assert.ok(holding - freed > 0.9 * options.kept * engine.weights, `${freed} after ${holding}`);
+    // A quarter of one engine's weights over several cycles: what a cycle leaves is a small part of one.
+    assert.ok(grown < engine.weights / 4, `grew by ${grown}: ${after.join(", ")}`);
+  });
+}
+
+test("1,000 greedy tokens on WebGPU, one readback each, are the reference's", async () => {
+  // Up to where two tokens are so near that either may win.
+  const certain = ({ greedy_gaps: gaps, greedy_ids_f64: ids }) => ids.slice(0, [...gaps.map((gap) => gap < NEAR_TIE), true].indexOf(true));
+  const prompts = tinyEntry().prompts.filter(({ adapter }) => adapter === null).map((prompt) => ({ ids: prompt.ids, expected: certain(prompt) }));
+  const got = await page.run(async (all) => {
+    const { Engine } = await import("/pkg/index.js");
+    const engine = await Engine.load("/tiny.gguf", { backend: "webgpu", prefixCache: false });
+    const wrong = [];
+    let tokens = 0;
+    const before = (await engine.stats()).executor.readbacks;
+    for (let n = 0; tokens < 1000; n++) {
+      const { ids, expected } = all[n % all.length];
+      const { choices } = await engine.generate({ prompt: ids, temperature: 0, max_tokens: expected.length });
+      tokens += choices[0].tokens.length;
+      if (choices[0].tokens.join() !== expected.join()) wrong.push([n, choices[0].tokens.join(), expected.join()]);
+    }
+    const readbacks = (await engine.stats()).executor.readbacks - before;
+    await engine.dispose();
+    return { wrong, tokens, readbacks };
+  }, prompts);
+  assert.deepEqual(got.wrong, []);
+  assert.ok(got.tokens >= 1000 && got.readbacks >= got.tokens, JSON.stringify(got));
 });

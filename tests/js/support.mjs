@@ -11,6 +11,7 @@ const SCRIPTED = `
 const script = globalThis.firesideScript;
 export default async function init(options) { script.init?.(options); return { memory: { buffer: { byteLength: 65536 } } }; }
 export async function survey(source) { return JSON.stringify(await script.survey?.(source) ?? { metadata: {}, tensors: [], weightBytes: 0, needs: null, refused: null }); }
+export function releaseDevice() { return script.released?.() ?? false; }
 export function __wbg_reset_state() { script.renewed?.(); }
 export class WasmEngine {
   static async load(source, options, onEvent) { await script.load?.(source, JSON.parse(options), onEvent); return new WasmEngine(); }
@@ -24,11 +25,12 @@ export class WasmEngine {
   resume(request, prompt, progress, onEvent, paced) { return script.resume(JSON.parse(request), prompt, JSON.parse(progress), onEvent, paced); }
   prompt(id) { return script.prompt?.(id); }
   abort(id, why) { script.aborted?.(id, why); }
-  run() { return script.run?.() ?? new Promise(() => {}); }
+  run() { return script.run?.() ?? new Promise((resolve) => { this.over = resolve; }); }
   tokenize(text, addSpecial, parseSpecial) { return Uint32Array.of(text.length, Number(addSpecial), Number(parseSpecial)); }
   detokenize(tokens, special) { return [...tokens].join(",") + special; }
   renderChat(messages, options) { return messages + options; }
-  dispose() { script.disposed?.(); }
+  dispose() { script.disposed?.(); this.over?.(); }
+  free() {}
 }
 `;
 

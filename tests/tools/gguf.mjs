@@ -117,6 +117,17 @@ export function spreadGguf(file, gap) {
 
 /** Only the header of a model as this one but for its size: so many layers with feed-forward matrices that wide. */
 export function hugeGguf(file, layers, ffn) {
+  const { pairs, tensors } = resized(file, layers, ffn);
+  return writeGguf(pairs, tensors, { data: false });
+}
+
+/** The same with all its bytes, those of this one over and over. */
+export function wideGguf(file, layers, ffn) {
+  const { pairs, tensors } = resized(file, layers, ffn);
+  return writeGguf(pairs, tensors.map((tensor) => ({ ...tensor, data: Buffer.alloc(tensor.bytes, tensor.data) })));
+}
+
+function resized(file, layers, ffn) {
   const { pairs, tensors } = readGguf(file);
   const named = (name) => string(name);
   const changed = ["llama.block_count", "llama.feed_forward_length"];
@@ -129,7 +140,7 @@ export function hugeGguf(file, layers, ffn) {
     return { ...tensor, name: tensor.name.replace("blk.0.", `blk.${layer}.`), dims, bytes: Math.round(tensor.bytes * scale) };
   })).flat();
   const more = [pair(changed[0], 4, layers), pair(changed[1], 4, ffn)];
-  return writeGguf([...kept, ...more], [...own, ...all], { data: false });
+  return { pairs: [...kept, ...more], tensors: [...own, ...all] };
 }
 
 /** A sound GGUF file of about `bytes` bytes that is no model: one big tensor of pseudo-random bytes. */

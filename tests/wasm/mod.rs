@@ -1,4 +1,6 @@
 //! What the page's and the Worker's tests share: the wasm surface as JavaScript calls it, over tiny models with known answers.
+pub mod readback;
+
 use fireside::web::WasmEngine;
 use futures_channel::oneshot;
 use futures_util::future::{join, join_all};
