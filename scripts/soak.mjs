@@ -1,7 +1,8 @@
 /** `npm run soak`: the heavy checks, one JSON line each; fails when a figure is out of its bounds.
  *
  * Perplexity of a fixed text and greedy continuations of the real model in the browser's CPU backend, seeded faults of network and
- * server, loads from storage, a million damaged files, guided fuzzing and long property tests natively. `-- --checks model,faults` does some of them.
+ * server, loads from storage, memory of the GPU process, a million damaged files, guided fuzzing and long property tests natively.
+ * `-- --checks model,faults` does some of them.
  */
 import fs from "node:fs";
 import path from "node:path";
@@ -12,9 +13,12 @@ import { main, UserError } from "./lib/fail.mjs";
 import { guidedFuzz } from "./lib/fuzz.mjs";
 import { defaultModel } from "./lib/model.mjs";
 import { ROOT } from "./lib/paths.mjs";
+import { gpuAnonymousBytes } from "./lib/proc.mjs";
 import { openSession } from "./lib/session.mjs";
 import { setup } from "./lib/setup.mjs";
 import { faultRuns } from "../tests/browser/fault-runs.mjs";
+import { gpuCycles, growth } from "../tests/browser/gpu-memory.mjs";
+import { openPage } from "../tests/browser/support.mjs";
 
 const WINDOW = 1024;
 /** Relative. */
@@ -26,6 +30,7 @@ const PROPTEST_CASES = "20000";
 const FIRESIDE_SCHEDULES = "10000";
 const FAULT_RUNS = 240;
 const WARM_LOADS = 5;
+const GPU_CYCLES = 20;
 /** Damaged files that the reader, the tokenizer and the templates are given. */
 const FUZZ_INPUTS = 1_000_000;
 /** Seconds of guided fuzzing for each target. */
@@ -127,6 +132,28 @@ async function guided() {
   return ok;
 }
 
+/** The real model loaded, used and disposed of on WebGPU: what a cycle leaves in the GPU process is a small part of the model, or nothing. */
+async function gpuMemory(model) {
+  if (gpuAnonymousBytes(process.pid) === null) {
+    print({ check: "GPU memory", skipped: "it is read from /proc", ok: true });
+    return true;
+  }
+  const page = await openPage({ "/model.gguf": model });
+  let ok = true;
+  try {
+    for (const options of [{ worker: true }, { worker: "given", beside: "/tiny.gguf" }]) {
+      const { engine, before, after, holding, freed } = await gpuCycles(page, { source: "/model.gguf", cycles: GPU_CYCLES, kept: 1, ...options });
+      const grown = growth(after);
+      const right = grown < engine.weights / 10 && holding - freed > 0.9 * engine.weights;
+      print({ check: "GPU memory", ...options, cycles: GPU_CYCLES, ...engine, before, after, grown, holding, freed, ok: right });
+      ok &&= right;
+    }
+  } finally {
+    await page.close();
+  }
+  return ok;
+}
+
 async function propertyTests() {
   const started = performance.now();
   await run("cargo", ["test", "--lib"], { env: { PROPTEST_CASES, FIRESIDE_SCHEDULES } });
@@ -152,6 +179,7 @@ const CHECKS = {
   model: { browser: true, work: accuracy },
   faults: { browser: true, work: faults },
   stored: { browser: true, work: storedLoads },
+  gpu: { browser: true, work: gpuMemory },
   fuzz: { browser: false, work: fuzz },
   guided: { browser: false, work: guided },
   properties: { browser: false, work: propertyTests },

@@ -59,6 +59,7 @@ export function gpuProcesses(root) {
  * that is shared with renderers (uploads on their way) come and go by themselves, and are left out.
  */
 export function gpuAnonymousBytes(root) {
+  if (!fs.existsSync("/proc/self/status")) return null;
   const kilobytes = (pid) => Number(/RssAnon:\s+(\d+)/.exec(read(`/proc/${pid}/status`))?.[1] ?? 0);
   return gpuProcesses(root).reduce((sum, pid) => sum + kilobytes(pid) * 1024, 0);
 }

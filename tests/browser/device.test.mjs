@@ -221,6 +221,37 @@ test("an engine that is disposed of while the GPU works takes nobody along", asy
   assert.deepEqual(got.next, got.still);
 });
 
+test("the last engine of a thread takes the GPU device along, and the next one has another", async () => {
+  const got = await page.run(async () => {
+    const devices = [];
+    const request = GPUAdapter.prototype.requestDevice;
+    GPUAdapter.prototype.requestDevice = async function (...args) {
+      const device = await request.apply(this, args);
+      devices.push(device);
+      return device;
+    };
+    // Of a device that stays nothing is ever heard: the wait for it is for the test's failure.
+    const fate = () => Promise.race([devices[0].lost.then(({ reason }) => reason), new Promise((resolve) => setTimeout(resolve, 2000, "there"))]);
+    const tokens = async ({ engine }) => [...(await engine.generate({ prompt: "the", temperature: 0, max_tokens: 3 })).choices[0].tokens].join();
+    try {
+      const [one, two] = [await window.open(false), await window.open(false)];
+      const texts = [await tokens(one)];
+      await one.engine.dispose();
+      texts.push(await tokens(two));
+      const shared = devices.length;
+      await two.engine.dispose();
+      const fates = [await fate()];
+      const three = await window.open(false);
+      texts.push(await tokens(three));
+      await three.engine.dispose();
+      return { texts: [...new Set(texts)].length, shared, fates, devices: devices.length, events: [...two.events, ...three.events] };
+    } finally {
+      GPUAdapter.prototype.requestDevice = request;
+    }
+  });
+  assert.deepEqual(got, { texts: 1, shared: 1, fates: ["destroyed"], devices: 2, events: [] });
+});
+
 test("after a trap in the page's own thread the next load has a fresh instance", async () => {
   const got = await page.run(async () => {
     const { engine } = await window.open(false, { backend: "cpu" });

@@ -1,7 +1,7 @@
 /** What the page keeps for a lost engine, and how often it tries again. The recovery itself is tests/browser/device.test.mjs. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { importJs } from "./support.mjs";
+import { importJs, importJsTogether } from "./support.mjs";
 
 const part = (rid, request, prompt = null) => ({ kind: "generate", rid, request: JSON.stringify(request), prompt, tokens: "all", pieces: false });
 
@@ -50,4 +50,44 @@ test("three losses within a minute are too many: the CPU where the options leave
   assert.deepEqual(judge(undefined, [0, 10, 20, 30, 40, 50]), ["reload", "reload", "cpu", "reload", "reload", "cpu"]);
   assert.deepEqual(judge("webgpu", [0, 40_000, 80_000, 120_000]), ["reload", "reload", "reload", "reload"]);
   assert.deepEqual(judge("auto", [0, 10, 20], "crash"), ["reload", "reload", "give up"]);
+});
+
+test("the last engine of a thread lets the device go, and the next load waits for headers and renews the instance", async () => {
+  const calls = [];
+  let header;
+  const script = {
+    released: () => (calls.push("released"), true),
+    renewed: () => calls.push("renewed"),
+    load: () => calls.push("load"),
+    survey: () => new Promise((resolve) => (header = () => (calls.push("header"), resolve(undefined)))),
+  };
+  const [{ Engine }, { readHeader }] = await importJsTogether(["index", "instance"], script);
+  const load = () => Engine.load(new Blob(["GGUF"]), { worker: false });
+  const [one, two] = [await load(), await load()];
+  await one.dispose();
+  assert.deepEqual(calls, ["load", "load"], "another engine has the device");
+  await two.dispose();
+  assert.deepEqual(calls.splice(0), ["load", "load", "released"]);
+  const reading = readHeader({ len: 0, read: () => Promise.resolve(new Uint8Array(0)) });
+  const third = load();
+  while (!header) await new Promise((resolve) => setTimeout(resolve, 1));
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  assert.deepEqual(calls, [], "a header is being read in the instance");
+  header();
+  await Promise.all([reading, third]);
+  assert.deepEqual(calls, ["header", "renewed", "load"]);
+  await (await third).dispose();
+});
+
+test("a load that fails before there is an instance is told as it is", async () => {
+  const script = {
+    init: () => {
+      throw new TypeError("no module");
+    },
+    released: () => {
+      throw new Error("there is no instance");
+    },
+  };
+  const [{ Engine }] = await importJsTogether(["index"], script);
+  await assert.rejects(Engine.load(new Blob(["GGUF"]), { worker: false }), { code: "load.wasm" });
 });
