@@ -5,7 +5,7 @@ import { after, before, test } from "node:test";
 import { serve } from "../../scripts/lib/server.mjs";
 import { defaultModel } from "../../scripts/lib/model.mjs";
 import { faultRuns } from "./fault-runs.mjs";
-import { faultyFiles, IMPATIENT } from "./faults.mjs";
+import { faultyFiles, IMPATIENT, PATIENT_MS, STALL_MS } from "./faults.mjs";
 import { openPage, TINY, tinyEntry } from "./support.mjs";
 import { bigGguf } from "../tools/gguf.mjs";
 
@@ -89,9 +89,12 @@ test("statuses that will not pass are told at once, others after some tries, wit
 
 test("a stalled connection is picked up; one that stalls for ever ends with a code", async () => {
   files.put("/stalls.gguf", { data, fault: (n) => (n < 3 ? { stallAfter: 60_000 } : null) });
+  const patience = (stallMs) => page.page.evaluate((ms) => window.worker.postMessage({ stallMs: ms }), stallMs);
+  await patience(STALL_MS);
   assert.equal((await load("/stalls.gguf")).tokens, expected);
   files.put("/stalled.gguf", { data, fault: () => ({ stallAfter: 0 }) });
   const got = await load("/stalled.gguf");
+  await patience(PATIENT_MS);
   assert.equal(got.code, "http.stalled");
   assert.equal(got.details.bytes, 0);
   assert.equal(got.details.url, `${page.url}/stalled.gguf`);
