@@ -2,7 +2,7 @@
 import { spawn } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
-import { launch } from "../../scripts/lib/chromium.mjs";
+import { launch, PATIENCE_MS } from "../../scripts/lib/chromium.mjs";
 import { ROOT } from "../../scripts/lib/paths.mjs";
 import { serve } from "../../scripts/lib/server.mjs";
 
@@ -19,6 +19,14 @@ export function greedyRow(name) {
 export function tinyEntry() {
   const index = JSON.parse(fs.readFileSync(golden("tiny/index.json"), "utf8"));
   return index.find(({ file }) => file === path.basename(TINY));
+}
+
+/** Waits until something holds; what never will is an error, not a run without an end. */
+export async function until(holds) {
+  for (const end = performance.now() + PATIENCE_MS; !(await holds()); ) {
+    if (performance.now() > end) throw new Error(`waited in vain until ${holds}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
 }
 
 /** Runs `node scripts/generate.mjs` to its end. */

@@ -6,7 +6,7 @@ import { serve } from "../../scripts/lib/server.mjs";
 import { defaultModel } from "../../scripts/lib/model.mjs";
 import { faultRuns } from "./fault-runs.mjs";
 import { faultyFiles, IMPATIENT, PATIENT_MS, STALL_MS } from "./faults.mjs";
-import { openPage, TINY, tinyEntry } from "./support.mjs";
+import { openPage, TINY, tinyEntry, until } from "./support.mjs";
 import { bigGguf } from "../tools/gguf.mjs";
 
 /** `npm run soak` does more. */
@@ -57,10 +57,6 @@ function setUp(tab) {
 
 const load = (source, options, tab = page.page) => tab.evaluate(([s, o]) => window.load(s, o), [source, options]);
 const stored = (tab = page.page) => tab.evaluate(() => window.fireside.models.list());
-
-async function until(holds) {
-  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 20));
-}
 
 /** A connection that breaks once some of the file is known to have arrived: a cut discards what is on its way. */
 function cutAfterArrival(name) {
