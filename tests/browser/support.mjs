@@ -29,13 +29,14 @@ export async function until(holds) {
   }
 }
 
-/** Runs `node scripts/generate.mjs` to its end. */
-export function generate(...args) {
+/** Runs `node scripts/generate.mjs` to its end, or until so many pieces of output have come: then it is interrupted. */
+export function generateUntil(pieces, ...args) {
   const child = spawn(process.execPath, [path.join(ROOT, "scripts/generate.mjs"), ...args], { cwd: ROOT, stdio: ["ignore", "pipe", "pipe"] });
-  const output = { stdout: "", stderr: "", chunks: [] };
+  const output = { stdout: "", stderr: "" };
+  let left = pieces;
   child.stdout.setEncoding("utf8").on("data", (text) => {
     output.stdout += text;
-    output.chunks.push(text);
+    if (--left === 0) child.kill("SIGINT");
   });
   child.stderr.setEncoding("utf8").on("data", (text) => (output.stderr += text));
   return new Promise((resolve, reject) => {
@@ -43,6 +44,8 @@ export function generate(...args) {
     child.on("close", (status) => resolve({ ...output, status, lines: output.stdout.trimEnd().split("\n") }));
   });
 }
+
+export const generate = (...args) => generateUntil(Infinity, ...args);
 
 /** A page on a local server with the package at /pkg/ and the given files mounted; `run` evaluates in it. */
 export async function openPage(mounts = {}, options = {}) {
