@@ -10,6 +10,9 @@ import { assertCompletes, copyIn, openBrowser, openInstalled, openPage, outside,
 let work;
 let browser;
 const ended = [];
+/** Nothing that was started here outlives a run that dies. */
+const children = [];
+process.on("exit", () => children.forEach((child) => child.kill()));
 
 before(async () => {
   work = await openInstalled();
@@ -34,7 +37,7 @@ function bundler(folder, name, args) {
   // esbuild's is a program of its own, or a script that says by itself what runs it.
   const command = name === "esbuild" ? [bin] : [process.execPath, bin];
   const child = spawn(command[0], [...command.slice(1), ...args], { cwd: folder, env: ENV, stdio: ["ignore", "pipe", "pipe"] });
-  process.on("exit", () => child.kill());
+  children.push(child);
   return child;
 }
 

@@ -164,7 +164,7 @@ test("the engine may be called from its own callbacks", async () => {
       });
       const nested = (await Promise.all(inner)).map(([, , { choices }]) => [...choices[0].tokens]);
       // Dispose from within a callback ends the request that called it.
-      const ended = await window.caught(engine.generate({ ...request, max_tokens: 400, logit_bias: { 2: -100 } }, { onToken: () => void engine.dispose() }));
+      const ended = await window.caught(engine.generate({ ...request, max_tokens: 400, logit_bias: { 297: -100, 298: -100, 299: -100 } }, { onToken: () => void engine.dispose() }));
       out.push({ tokens: [...result.choices[0].tokens], nested, ended: ended.code });
     }
     return out;

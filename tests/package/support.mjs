@@ -71,18 +71,18 @@ function oneAtATime() {
   Object.defineProperty(MessagePort.prototype, "onmessage", {
     get,
     set(handler) {
-      if (!handler) return set.call(this, handler);
       let last = Promise.resolve();
-      return set.call(this, (event) => {
+      const inTurn = (event) => {
         const { t, value } = event.data ?? {};
-        if (t !== "token" && t !== "done") return handler.call(this, event);
-        last = last.then(() => {
+        const hand = () => {
           const changed = t === "token" && value.text !== "" ? change() : undefined;
           handler.call(this, event);
           return changed;
-        });
-        return undefined;
-      });
+        };
+        if (t === "token" || t === "done") last = last.then(hand);
+        else hand();
+      };
+      set.call(this, handler && inTurn);
     },
   });
 }
