@@ -180,7 +180,7 @@ test("where storage has no room the model runs from memory, with a warning that 
   assert.ok((await stored()).some(({ id }) => id.endsWith("/full.gguf")));
 });
 
-test("storage that fills up in the middle of a download loses nothing but the copy", { timeout: 300_000 }, async () => {
+test("storage that fills up in the middle of a download loses nothing but the copy", { timeout: 1_200_000 }, async () => {
   const real = fs.readFileSync(await defaultModel());
   let open;
   const gate = new Promise((resolve) => (open = resolve));
@@ -225,7 +225,7 @@ test("without storage, and in the page's own thread, models run with a warning; 
   assert.equal(files.get("/denied.gguf").requests.length, requests);
 });
 
-test(`${RUNS} seeded faults: a right model or a typed error, and the next load succeeds`, { timeout: 600_000 }, async () => {
+test(`${RUNS} seeded faults: a right model or a typed error, and the next load succeeds`, { timeout: 1_200_000 }, async () => {
   const runs = await faultRuns(Array.from({ length: RUNS }, (_, i) => i + 1));
   const wrong = runs.filter(({ faults }) => faults.length > 0);
   assert.deepEqual(wrong, []);
