@@ -1,4 +1,5 @@
 /** One connection to one host: a port, perhaps a Worker of our own behind it, and how both end. What is said is the client's. */
+import { afterAwake } from "./awake.js";
 import type { Connection } from "./connect.js";
 import { connectTo } from "./connect.js";
 import { FiresideError, fromWire } from "./errors.js";
@@ -60,14 +61,14 @@ export class Link {
   async dispose(id: number): Promise<void> {
     if (!this.#over) {
       const op: Op = "dispose";
-      let timer: ReturnType<typeof setTimeout> | undefined;
+      let stop: (() => void) | undefined;
       await new Promise<void>((resolve) => {
         this.#disposed = resolve;
         this.send({ t: "call", id, op, args: null });
         // Someone else's Worker is never ended by us, but may have been by its owner: then no answer comes.
-        timer = setTimeout(resolve, DISPOSE_MS);
+        stop = afterAwake(DISPOSE_MS, resolve);
       });
-      clearTimeout(timer);
+      stop?.();
     }
     this.drop();
   }

@@ -51,7 +51,7 @@ async function main() {
   for (const { name, seconds, result } of results) console.log(`${name.padEnd(18)} ${seconds.toFixed(1).padStart(9)}  ${result}`);
   console.log(`${"all".padEnd(18)} ${results.reduce((sum, r) => sum + r.seconds, 0).toFixed(1).padStart(9)}`);
   // Last, where whoever reads a long log looks first.
-  for (const { name, error, details } of results.filter((result) => result.error)) console.log(`\n=== ${name} failed: ${error}\n${details ?? ""}`);
+  for (const { name, error, details } of results.filter((result) => result.error)) console.log(`\n=== ${name} failed: ${error}\n${typeof details === "string" ? details : ""}`);
   return results.some((result) => result.error) ? 1 : 0;
 }
 

@@ -1,4 +1,5 @@
 /** Web Locks: who downloads a model, who reads its files, which engines run. Where there are none, every lock is free. */
+import { afterAwake } from "../awake.js";
 
 /** Lets a lock go. */
 export type Release = () => void;
@@ -61,16 +62,16 @@ const SOON_MS = 1000;
 /** Takes a lock that is free, or will be in a moment; else null. */
 export async function holdSoon(name: string): Promise<Release | null> {
   const patience = new AbortController();
-  const timer = setTimeout(() => {
+  const stop = afterAwake(SOON_MS, () => {
     patience.abort();
-  }, SOON_MS);
+  });
   try {
     return await hold(name, { signal: patience.signal });
   } catch (error) {
     if (patience.signal.aborted) return null;
     throw error;
   } finally {
-    clearTimeout(timer);
+    stop();
   }
 }
 

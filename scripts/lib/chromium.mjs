@@ -13,6 +13,9 @@ const NAMES = [
   "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
 ];
 
+/** How long a step in a page may take before it counts as one that never will: for a slow machine that is busy as well. */
+export const PATIENCE_MS = 300_000;
+
 /** Path of the browser, or null. CHROMIUM names one that is somewhere else. */
 export function findChromium() {
   return process.env.CHROMIUM ? which(process.env.CHROMIUM) : which(...NAMES);
@@ -39,6 +42,8 @@ export function chromiumFlags({ webgpu = true } = {}) {
     "--disable-sync",
     "--disable-background-timer-throttling",
     "--disable-renderer-backgrounding",
+    // Kernels on the CPU, on a machine that is busy, are slow and not hung.
+    "--disable-gpu-watchdog",
     "--js-flags=--expose-gc",
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE localhost , EXCLUDE 127.0.0.1",
   ];
@@ -54,11 +59,13 @@ export async function launch({ show = false, webgpu = true, backCache = false } 
   const { chromium } = await import("playwright-core");
   let server;
   try {
-    server = await chromium.launchServer({ executablePath, headless: !show, args: chromiumFlags({ webgpu }), ignoreDefaultArgs: backCache ? NO_BACK_CACHE : [] });
+    const ignoreDefaultArgs = backCache ? NO_BACK_CACHE : [];
+    server = await chromium.launchServer({ executablePath, headless: !show, args: chromiumFlags({ webgpu }), ignoreDefaultArgs, timeout: PATIENCE_MS });
   } catch (error) {
     throw new UserError("browser.start", `Chromium did not start: ${firstLines(error.message)}`, { executablePath });
   }
   const browser = await chromium.connect(server.wsEndpoint());
+  browser.on("context", (context) => context.setDefaultTimeout(PATIENCE_MS));
   return {
     browser,
     pid: server.process().pid,

@@ -16,7 +16,7 @@ export async function openSession({ model, show = false, onEvent = () => undefin
     });
     await page.exposeFunction("firesideEmit", onEvent);
     await page.goto(`${server.url}/runner.html`);
-    await page.waitForFunction("window.runnerReady", undefined, { timeout: 60_000 });
+    await page.waitForFunction("window.runnerReady");
     /** Calls the page's runner; an error of the engine comes back as a UserError with its code. */
     const call = async (name, ...args) => {
       const evaluated = page.evaluate(([fn, list]) => window.runner[fn](...list), [name, args]);

@@ -7,7 +7,9 @@ import path from "node:path";
 import { UserError } from "./fail.mjs";
 import { which } from "./paths.mjs";
 
-const START_MS = 60_000;
+const START_MS = 300_000;
+/** Ports that are tried: one that was free a moment ago may be another's by now. */
+const PORT_TRIES = 5;
 
 /** Firefox without a word to anyone but this machine: whatever it would ask for goes to a proxy that is not there. */
 const FIREFOX_PREFS = {
@@ -160,15 +162,8 @@ export async function openWebKit() {
   };
   try {
     const env = { ...process.env, ...(xvfb ? { DISPLAY: await ownDisplay(xvfb, programs) } : {}) };
-    const port = await freePort();
-    programs.push(program(driver, [`--port=${port}`], { env }));
-    const ask = async (method, address, body) => {
-      const answer = await fetch(`http://127.0.0.1:${port}${address}`, { method, ...(body ? { body: JSON.stringify(body) } : {}) });
-      const { value } = await answer.json();
-      if (!answer.ok) throw new UserError("browser.command", `WebKit: ${value?.message ?? answer.status}`);
-      return value;
-    };
-    await until("WebKitWebDriver", () => ask("GET", "/status").then(() => true, () => null));
+    const port = await startDriver(driver, env, programs);
+    const ask = asker(port);
     const options = browser ? { "webkitgtk:browserOptions": { binary: browser, args: ["--automation"] } } : {};
     const { sessionId, capabilities } = await ask("POST", "/session", { capabilities: { alwaysMatch: options } });
     const session = `/session/${sessionId}`;
@@ -185,6 +180,27 @@ export async function openWebKit() {
   } catch (error) {
     await close();
     throw error;
+  }
+}
+
+/** Sends one command of WebDriver's. */
+const asker = (port) => async (method, address, body) => {
+  const answer = await fetch(`http://127.0.0.1:${port}${address}`, { method, ...(body ? { body: JSON.stringify(body) } : {}) });
+  const { value } = await answer.json();
+  if (!answer.ok) throw new UserError("browser.command", `WebKit: ${value?.message ?? answer.status}`);
+  return value;
+};
+
+/** Starts the driver; the port that it listens at, which has to be named beforehand. */
+async function startDriver(driver, env, programs) {
+  for (let tries = 1; ; tries++) {
+    const port = await freePort();
+    const { child, ...rest } = program(driver, [`--port=${port}`], { env });
+    programs.push({ child, ...rest });
+    const ended = () => child.exitCode !== null || child.signalCode !== null;
+    const answers = () => asker(port)("GET", "/status").then(() => true, () => (ended() ? false : null));
+    if (await until("WebKitWebDriver", answers)) return port;
+    if (tries === PORT_TRIES) throw new UserError("browser.start", "WebKitWebDriver ended as soon as it was started");
   }
 }
 

@@ -6,10 +6,12 @@ import { gpuCycles, growth } from "./gpu-memory.mjs";
 import { openPage, TINY, tinyEntry } from "./support.mjs";
 import { wideGguf } from "../tools/gguf.mjs";
 
-const REQUESTS = 500;
+const REQUESTS = 1000;
 const SEED = 20_261_129;
 /** Live bytes may move by this: vectors that keep their room for the next step. */
 const SLACK_BYTES = 64 * 1024;
+/** Waves that may take more: the figures of the last second's steps double their room when the machine makes more steps than before. */
+const DOUBLINGS = 3;
 
 /** Logits apart below which either of two tokens may be the best one. */
 const NEAR_TIE = 0.05;
@@ -40,7 +42,7 @@ async function churn([backend, count, seed]) {
   const request = () => {
     const own = Array.from({ length: 1 + random(70) }, () => 10 + random(150));
     const choices = random(8) === 0 ? { n: 2 + random(2) } : {};
-    return { prompt: random(2) ? [...shared, ...own] : own, temperature: random(2), max_tokens: random(24), seed: random(1000), logit_bias: { 2: -100 }, ...choices };
+    return { prompt: random(2) ? [...shared, ...own] : own, temperature: random(2), max_tokens: random(24), seed: random(1000), logit_bias: { 297: -100, 298: -100, 299: -100 }, ...choices };
   };
   const one = async () => {
     const controller = new AbortController();
@@ -60,6 +62,9 @@ async function churn([backend, count, seed]) {
   const outcomes = {};
   const memory = [];
   const blocks = [];
+  // Vectors keep the room of the largest step, which comes first: all that may run, submitted together, as long as the blocks allow.
+  const largest = Array.from({ length: 4 }, (_, i) => Array.from({ length: 90 }, (_, k) => 10 + ((i * 41 + k * 7) % 150)));
+  await engine.completions.create({ prompt: largest, max_tokens: 1 });
   // The log of steps is a ring, which must be full of such steps first.
   while ((await engine.stats()).steps < 1100) await Promise.all(Array.from({ length: 25 }, one));
   for (let done = 0; done < count; done += 25) {
@@ -76,7 +81,7 @@ async function churn([backend, count, seed]) {
   return { outcomes, memory, blocks, preemptions };
 }
 
-test("500 requests with random ends leave every block free or cached, and memory flat after the first 100", async (t) => {
+test("1000 requests with random ends leave every block free or cached, and memory flat after the first 100", async (t) => {
   const { outcomes, memory, blocks, preemptions } = await page.run(churn, ["cpu", REQUESTS, SEED]);
   t.diagnostic(JSON.stringify({ outcomes, preemptions, live: [memory[4], memory.at(-1)] }));
   for (const { total, free, cached, held, shared } of blocks) {
@@ -85,8 +90,10 @@ test("500 requests with random ends leave every block free or cached, and memory
   }
   assert.deepEqual(Object.keys(outcomes).filter((name) => !["done", "AbortError", "request.deadline"].includes(name)), []);
   assert.ok(outcomes.done > 0 && outcomes.AbortError > 0, "some end, some are aborted");
-  const settled = memory.slice(4);
-  assert.ok(Math.max(...settled) - settled[0] <= SLACK_BYTES, `live bytes: ${memory.join(", ")}`);
+  // A leak takes some in every wave.
+  const taken = memory.slice(5).map((bytes, i) => bytes - memory[4 + i]).sort((a, b) => a - b);
+  const grown = taken.slice(0, -DOUBLINGS).reduce((sum, bytes) => sum + bytes, 0);
+  assert.ok(grown <= SLACK_BYTES, `${grown} bytes more; live bytes: ${memory.join(", ")}`);
 });
 
 test("engines that come and go give back what they took", async (t) => {
@@ -102,7 +109,15 @@ test("engines that come and go give back what they took", async (t) => {
       if (i % 2) await running;
       await engine.dispose();
       await running;
-      figures.push((await watch.stats()).liveWasmBytes);
+      // The loop of an engine that was working lets go of the rest in its next turn.
+      let live = (await watch.stats()).liveWasmBytes;
+      for (let same = 0; same < 3; ) {
+        await new Promise((resolve) => setTimeout(resolve));
+        const now = (await watch.stats()).liveWasmBytes;
+        same = now === live ? same + 1 : 0;
+        live = now;
+      }
+      figures.push(live);
     }
     await watch.dispose();
     return figures;

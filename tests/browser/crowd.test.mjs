@@ -46,7 +46,7 @@ for (const backend of ["cpu", "webgpu"]) {
   });
 }
 
-test("cpu: the same bits in whatever tiles a layer goes through its tokens", { timeout: 300_000 }, async () => {
+test("cpu: the same bits in whatever tiles a layer goes through its tokens", { timeout: 1_200_000 }, async () => {
   // Tiles are as large as the time between two looks at the inbox allows: small ones until the engine knows how fast it is.
   const [first, later, chunked] = await page.run(async () => {
     const { Engine } = await import("/pkg/index.js");

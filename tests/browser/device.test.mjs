@@ -6,22 +6,43 @@ import path from "node:path";
 import { after, before, test } from "node:test";
 import { openPage } from "./support.mjs";
 
-/** A Worker of the page's own: fireside's, with a hand on its GPU devices. */
+/**
+ * A Worker of the page's own: fireside's, with a hand on its GPU devices. What happens at a certain token happens in the engine's own
+ * thread as that token is sent, and what waits for a word waits in it: page and engine may be as quick or slow as they like.
+ */
 const LOSSY = `
 const devices = [];
+const lose = { atRequest: 0, at: [], how: "now", sent: 0 };
+let open = Promise.resolve();
+let letOn = () => undefined;
+const now = {
+  now: () => devices.at(-1)?.destroy(),
+  trap: () => setTimeout(() => { throw new WebAssembly.RuntimeError("planted"); }),
+};
 const request = GPUAdapter.prototype.requestDevice;
 GPUAdapter.prototype.requestDevice = async function (...args) {
+  await open;
   const device = await request.apply(this, args);
   devices.push(device);
   // "load": lost as soon as it is there, so many times.
-  if (lose.atRequest-- > 0) setTimeout(() => device.destroy(), lose.delay);
+  if (lose.atRequest-- > 0) setTimeout(() => device.destroy());
   return device;
 };
-const lose = { atRequest: 0, delay: 0 };
+const post = MessagePort.prototype.postMessage;
+MessagePort.prototype.postMessage = function (message, ...more) {
+  post.call(this, message, ...more);
+  if (message?.t !== "token" || ++lose.sent < (lose.at[0] ?? Infinity)) return;
+  lose.at.shift();
+  now[lose.how]();
+};
 addEventListener("message", ({ data }) => {
-  if (data?.lossy === "now") devices.at(-1)?.destroy();
-  if (data?.lossy === "load") Object.assign(lose, { atRequest: data.times, delay: data.delay });
-  if (data?.lossy === "trap") setTimeout(() => { throw new WebAssembly.RuntimeError("planted"); });
+  if (data?.lossy === "now") now.now();
+  if (data?.lossy === "load") lose.atRequest = data.times;
+  // "at": lost, or trapped, as the so manieth token is sent.
+  if (data?.lossy === "at") Object.assign(lose, { at: data.at, how: data.how ?? "now", sent: 0 });
+  // "hold": no device until "go".
+  if (data?.lossy === "hold") open = new Promise((resolve) => (letOn = resolve));
+  if (data?.lossy === "go") letOn();
   if (data?.lossy === "memory") {
     const create = GPUDevice.prototype.createBuffer;
     let left = data.after;
@@ -31,7 +52,7 @@ addEventListener("message", ({ data }) => {
     };
   }
 });
-await import("/pkg/worker.js");
+import "/pkg/worker.js";
 `;
 
 let page;
@@ -40,8 +61,7 @@ let folder;
 before(async () => {
   folder = fs.mkdtempSync(path.join(os.tmpdir(), "fireside-lossy-"));
   const file = path.join(folder, "lossy.js");
-  // Static: messages that come before an awaited import would be lost.
-  fs.writeFileSync(file, LOSSY.replace('await import("/pkg/worker.js");', 'import "/pkg/worker.js";'));
+  fs.writeFileSync(file, LOSSY);
   page = await openPage({ "/lossy.js": file });
   await page.run(async () => {
     const { Engine } = await import("/pkg/index.js");
@@ -52,18 +72,18 @@ before(async () => {
       for (const type of ["devicelost", "recovered", "failed"]) engine.addEventListener(type, ({ detail }) => events.push({ type, ...detail, code: detail.code }));
       return { engine, events };
     };
+    // No special token can be drawn: an answer has as many tokens as it may.
+    window.NO_END = { 297: -100, 298: -100, 299: -100 };
     window.prompt1 = Array.from({ length: 40 }, (_, i) => 10 + ((i * 13) % 150));
     window.requests = [
-      { prompt: window.prompt1, temperature: 0, max_tokens: 60, logit_bias: { 2: -100 } },
-      { prompt: "the people of", temperature: 1, seed: 7, max_tokens: 40, logprobs: 2, n: 2, logit_bias: { 2: -100 } },
-      { prompt: "when", temperature: 0.8, seed: 3, repetition_penalty: 1.2, max_tokens: 50, stop: ["zzz"], logit_bias: { 2: -100 } },
+      { prompt: window.prompt1, temperature: 0, max_tokens: 60, logit_bias: window.NO_END },
+      { prompt: "the people of", temperature: 1, seed: 7, max_tokens: 40, logprobs: 2, n: 2, logit_bias: window.NO_END },
+      { prompt: "when", temperature: 0.8, seed: 3, repetition_penalty: 1.2, max_tokens: 50, stop: ["zzz"], logit_bias: window.NO_END },
     ];
-    // Runs all at once; `at(count)` sees the number of tokens so far.
-    window.runAll = async (engine, at = () => undefined) => {
-      let count = 0;
+    window.runAll = async (engine) => {
       const one = async (request) => {
         const seen = [];
-        const result = await engine.generate(request, { onToken: (t) => (seen.push([t.choice, t.position, t.token, t.text]), at(++count)) });
+        const result = await engine.generate(request, { onToken: (t) => seen.push([t.choice, t.position, t.token, t.text]) });
         return { seen, choices: result.choices.map((c) => ({ ...c, tokens: [...c.tokens] })) };
       };
       return Promise.all(window.requests.map(one));
@@ -81,19 +101,14 @@ const byChoice = (runs) => runs.map(({ seen, choices }) => ({ choices, seen: [..
 
 /** Runs once undisturbed and once with losses; both must be the same to the last token and text. */
 async function sameWithLosses(lossesAt, kind) {
-  return page.run(async ([marks, lossy]) => {
+  return page.run(async ([at, how]) => {
     const calm = await window.open(true);
     const expected = await window.runAll(calm.engine);
     await calm.engine.dispose();
     const worker = window.lossy();
     const { engine, events } = await window.open(worker);
-    const left = [...marks];
-    const got = await window.runAll(engine, (count) => {
-      if (left.length > 0 && count >= left[0]) {
-        left.shift();
-        worker.postMessage({ lossy });
-      }
-    });
+    worker.postMessage({ lossy: "at", at, how });
+    const got = await window.runAll(engine);
     const stats = await engine.stats();
     const after = await engine.generate({ prompt: "the", temperature: 0, max_tokens: 3 });
     await engine.dispose();
@@ -122,16 +137,22 @@ test("a request that is made and given up while the engine is away never runs", 
     const worker = window.lossy();
     const { engine } = await window.open(worker);
     const controller = new AbortController();
-    const codes = [];
-    engine.addEventListener("devicelost", () => {
-      const given = { prompt: "the", max_tokens: 100, logit_bias: { 2: -100 } };
-      void engine.generate(given, { signal: controller.signal }).catch(({ name }) => codes.push(name));
-      void engine.generate(given, { timeout: 0 }).catch(({ code }) => codes.push(code));
-      controller.abort();
+    const lost = new Promise((resolve) => {
+      engine.addEventListener("devicelost", () => {
+        const given = { prompt: "the", max_tokens: 100, logit_bias: window.NO_END };
+        resolve([
+          engine.generate(given, { signal: controller.signal }).catch(({ name }) => name),
+          engine.generate(given, { timeout: 0 }).catch(({ code }) => code),
+        ]);
+        controller.abort();
+      });
     });
     const recovered = new Promise((resolve) => engine.addEventListener("recovered", resolve));
-    const running = engine.generate({ prompt: window.prompt1, temperature: 0, max_tokens: 20, logit_bias: { 2: -100 } });
-    worker.postMessage({ lossy: "now" });
+    worker.postMessage({ lossy: "hold" });
+    worker.postMessage({ lossy: "at", at: [5] });
+    const running = engine.generate({ prompt: window.prompt1, temperature: 0, max_tokens: 20, logit_bias: window.NO_END }, { onToken: () => undefined });
+    const codes = await Promise.all(await lost);
+    worker.postMessage({ lossy: "go" });
     await recovered;
     await running;
     const { sequences } = await engine.stats();
@@ -146,7 +167,7 @@ test("a request that is made and given up while the engine is away never runs", 
 test("a device lost during load or prefill is replaced", async () => {
   const got = await page.run(async () => {
     const worker = window.lossy();
-    worker.postMessage({ lossy: "load", times: 1, delay: 0 });
+    worker.postMessage({ lossy: "load", times: 1 });
     const { engine } = await window.open(worker);
     const first = engine.generate({ prompt: window.prompt1, temperature: 0, max_tokens: 8 });
     worker.postMessage({ lossy: "now" });
@@ -165,9 +186,10 @@ test("a device that keeps getting lost ends in a typed error, or on the CPU wher
   const got = await page.run(async () => {
     const worker = window.lossy();
     const { engine, events } = await window.open(worker);
-    worker.postMessage({ lossy: "load", times: 100, delay: 0 });
-    const running = engine.generate({ prompt: "the people", max_tokens: 100, logit_bias: { 2: -100 } }).then(() => "done", ({ code }) => code);
-    worker.postMessage({ lossy: "now" });
+    worker.postMessage({ lossy: "load", times: 100 });
+    worker.postMessage({ lossy: "at", at: [5] });
+    const request = { prompt: "the people", max_tokens: 100, logit_bias: window.NO_END };
+    const running = engine.generate(request, { onToken: () => undefined }).then(() => "done", ({ code }) => code);
     const code = await running;
     const later = await engine.generate({ prompt: "a" }).then(() => "done", (error) => error.code);
     worker.terminate();
@@ -202,7 +224,7 @@ test("an engine that is disposed of while the GPU works takes nobody along", asy
       const { engine } = await window.open(where);
       let begun;
       const first = new Promise((resolve) => (begun = resolve));
-      const running = engine.generate({ prompt: "the people", max_tokens: 100, logit_bias: { 2: -100 } }, { onToken: begun }).catch(({ code }) => code);
+      const running = engine.generate({ prompt: "the people", max_tokens: 100, logit_bias: window.NO_END }, { onToken: begun }).catch(({ code }) => code);
       await first;
       await engine.dispose();
       tokens.push(await running);
@@ -255,7 +277,7 @@ test("the last engine of a thread takes the GPU device along, and the next one h
 test("after a trap in the page's own thread the next load has a fresh instance", async () => {
   const got = await page.run(async () => {
     const { engine } = await window.open(false, { backend: "cpu" });
-    const running = engine.generate({ prompt: "the people", max_tokens: 100, logit_bias: { 2: -100 } }).catch(({ code }) => code);
+    const running = engine.generate({ prompt: "the people", max_tokens: 100, logit_bias: window.NO_END }).catch(({ code }) => code);
     setTimeout(() => { throw new WebAssembly.RuntimeError("planted"); });
     const code = await running;
     const next = await window.open(false, { backend: "cpu" });
@@ -271,7 +293,7 @@ test("after a trap in the page's own thread the next load has a fresh instance",
 test("in the page's own thread a lost device ends requests with the code; dispose is no loss", async () => {
   const got = await page.run(async () => {
     const { engine, events } = await window.open(true);
-    const running = engine.generate({ prompt: "the people", max_tokens: 100, logit_bias: { 2: -100 } }).catch(({ code }) => code);
+    const running = engine.generate({ prompt: "the people", max_tokens: 100, logit_bias: window.NO_END }).catch(({ code }) => code);
     await engine.dispose();
     return { code: await running, events };
   });

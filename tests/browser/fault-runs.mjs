@@ -1,7 +1,7 @@
 /** Seeded runs against the faulty server: each ends in a right model or a typed error, never a wrong model, and the next load succeeds. */
 import crypto from "node:crypto";
 import fs from "node:fs";
-import { faultyFiles, IMPATIENT, plannedFault } from "./faults.mjs";
+import { faultyFiles, IMPATIENT, PATIENT_MS, plannedFault, STALL_MS } from "./faults.mjs";
 import { openPage, TINY, tinyEntry } from "./support.mjs";
 import { readGguf } from "../tools/gguf.mjs";
 
@@ -61,11 +61,12 @@ async function oneRun(page, files, seed, { data, other, known }) {
   const entry = files.put(path, { data, fault: plan.fault });
   files.put(`/moved-${seed}.gguf`, { data });
   const integrity = plan.integrity ? sha256(data) : undefined;
-  const first = await page.run(loadOnce, { path, integrity, cache: plan.cache, abortAfterMs: plan.abortAfterMs });
+  const stallMs = plan.stalls ? STALL_MS : PATIENT_MS;
+  const first = await page.run(loadOnce, { path, integrity, cache: plan.cache, abortAfterMs: plan.abortAfterMs, stallMs });
   const between = await page.run(storedModels);
   // The server is well again, with the first version.
   entry.fault = undefined;
-  const next = await page.run(loadOnce, { path, integrity, cache: plan.cache });
+  const next = await page.run(loadOnce, { path, integrity, cache: plan.cache, stallMs: PATIENT_MS });
   const after = await page.run(storedModels);
   await page.run(removeAll);
   files.remove(path);
@@ -105,7 +106,8 @@ async function prepare(prompt) {
   return { right: await window.loadTokens(await blob("/right.gguf")), other: await window.loadTokens(await blob("/other.gguf")) };
 }
 
-async function loadOnce({ path, integrity, cache, abortAfterMs }) {
+async function loadOnce({ path, integrity, cache, abortAfterMs, stallMs }) {
+  window.worker.postMessage({ stallMs });
   const controller = new AbortController();
   const timer = typeof abortAfterMs === "number" ? setTimeout(() => controller.abort(), abortAfterMs) : undefined;
   try {

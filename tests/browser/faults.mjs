@@ -2,6 +2,10 @@
 import zlib from "node:zlib";
 
 const PIECE = 16 * 1024;
+const TRICKLE_MS = 100;
+/** After how long without a byte a connection is stalled: where a test wants none, and where it wants one soon. */
+export const PATIENT_MS = 120_000;
+export const STALL_MS = 400;
 
 /** A small generator of numbers below one, the same for the same seed (mulberry32). */
 export function random(seed) {
@@ -23,7 +27,7 @@ export function random(seed) {
  *   data, etag        another version of the file
  *   cutAfter          the connection breaks after so many bytes
  *   stallAfter        nothing more comes after so many bytes
- *   gate              [bytes, promise]: after so many bytes, the rest once the promise resolves
+ *   gate              [bytes, promise]: after so many bytes only a trickle, which is no stall; the rest once the promise resolves
  *   pace              [bytes, ms]: so many bytes, then a rest
  *   whole             ranges are ignored;  gzip: compressed, whole
  *   lieTotal          added to the size that is announced;  lieStart: to the start of the range
@@ -99,8 +103,15 @@ function send(response, body, plan, seen) {
   const next = () => {
     if (response.destroyed) return;
     if (seen.sent >= gateAt) {
+      const trickle = setInterval(() => {
+        if (seen.sent < stop - 1) response.write(body.subarray(seen.sent, ++seen.sent));
+      }, TRICKLE_MS);
+      response.on("close", () => clearInterval(trickle));
       gateAt = Infinity;
-      gate.then(next);
+      void gate.then(() => {
+        clearInterval(trickle);
+        next();
+      });
       return;
     }
     if (seen.sent >= stop) {
@@ -116,10 +127,16 @@ function send(response, body, plan, seen) {
   next();
 }
 
-/** A Worker for tests: the package's own, with less patience. */
+/**
+ * A Worker for tests: the package's own, which does not wait long before it tries again. A message `{ stallMs }` says after how long a
+ * connection counts as stalled: only tests of stalls want less than people have, the others' servers may be as slow as they like.
+ */
 export const IMPATIENT = `
   import { tuning } from "/pkg/source/tuning.js";
-  Object.assign(tuning, { stallMs: 400, retryDelayMs: 10, maxDelayMs: 40 });
+  Object.assign(tuning, { stallMs: ${PATIENT_MS}, retryDelayMs: 10, maxDelayMs: 40 });
+  addEventListener("message", ({ data }) => {
+    if (data?.stallMs) tuning.stallMs = data.stallMs;
+  });
   import "/pkg/worker.js";
 `;
 
@@ -159,6 +176,7 @@ export function plannedFault(seed, { data, other, elsewhere }) {
   const kind = pick(Object.keys(kinds));
   return {
     kind,
+    stalls: kind.startsWith("stalls"),
     fault: kinds[kind](),
     integrity: rnd() < 0.3,
     cache: rnd() < 0.8 ? "opfs" : "none",

@@ -2,7 +2,7 @@
 import { spawn } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
-import { launch } from "../../scripts/lib/chromium.mjs";
+import { launch, PATIENCE_MS } from "../../scripts/lib/chromium.mjs";
 import { ROOT } from "../../scripts/lib/paths.mjs";
 import { serve } from "../../scripts/lib/server.mjs";
 
@@ -21,13 +21,22 @@ export function tinyEntry() {
   return index.find(({ file }) => file === path.basename(TINY));
 }
 
-/** Runs `node scripts/generate.mjs` to its end. */
-export function generate(...args) {
+/** Waits until something holds; what never will is an error, not a run without an end. */
+export async function until(holds) {
+  for (const end = performance.now() + PATIENCE_MS; !(await holds()); ) {
+    if (performance.now() > end) throw new Error(`waited in vain until ${holds}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+/** Runs `node scripts/generate.mjs` to its end, or until so many pieces of output have come: then it is interrupted. */
+export function generateUntil(pieces, ...args) {
   const child = spawn(process.execPath, [path.join(ROOT, "scripts/generate.mjs"), ...args], { cwd: ROOT, stdio: ["ignore", "pipe", "pipe"] });
-  const output = { stdout: "", stderr: "", chunks: [] };
+  const output = { stdout: "", stderr: "" };
+  let left = pieces;
   child.stdout.setEncoding("utf8").on("data", (text) => {
     output.stdout += text;
-    output.chunks.push(text);
+    if (--left === 0) child.kill("SIGINT");
   });
   child.stderr.setEncoding("utf8").on("data", (text) => (output.stderr += text));
   return new Promise((resolve, reject) => {
@@ -35,6 +44,8 @@ export function generate(...args) {
     child.on("close", (status) => resolve({ ...output, status, lines: output.stdout.trimEnd().split("\n") }));
   });
 }
+
+export const generate = (...args) => generateUntil(Infinity, ...args);
 
 /** A page on a local server with the package at /pkg/ and the given files mounted; `run` evaluates in it. `backCache` is `launch`'s. */
 export async function openPage(mounts = {}, { backCache = false, ...options } = {}) {

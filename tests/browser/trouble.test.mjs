@@ -5,8 +5,8 @@ import { after, before, test } from "node:test";
 import { serve } from "../../scripts/lib/server.mjs";
 import { defaultModel } from "../../scripts/lib/model.mjs";
 import { faultRuns } from "./fault-runs.mjs";
-import { faultyFiles, IMPATIENT } from "./faults.mjs";
-import { openPage, TINY, tinyEntry } from "./support.mjs";
+import { faultyFiles, IMPATIENT, PATIENT_MS, STALL_MS } from "./faults.mjs";
+import { openPage, TINY, tinyEntry, until } from "./support.mjs";
 import { bigGguf } from "../tools/gguf.mjs";
 
 /** `npm run soak` does more. */
@@ -57,10 +57,6 @@ function setUp(tab) {
 
 const load = (source, options, tab = page.page) => tab.evaluate(([s, o]) => window.load(s, o), [source, options]);
 const stored = (tab = page.page) => tab.evaluate(() => window.fireside.models.list());
-
-async function until(holds) {
-  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 20));
-}
 
 /** A connection that breaks once some of the file is known to have arrived: a cut discards what is on its way. */
 function cutAfterArrival(name) {
@@ -121,9 +117,12 @@ test("a wrong file is refused while the rest of it is held, with and without ran
 
 test("a stalled connection is picked up; one that stalls for ever ends with a code", async () => {
   files.put("/stalls.gguf", { data, fault: (n) => (n < 3 ? { stallAfter: 60_000 } : null) });
+  const patience = (stallMs) => page.page.evaluate((ms) => window.worker.postMessage({ stallMs: ms }), stallMs);
+  await patience(STALL_MS);
   assert.equal((await load("/stalls.gguf")).tokens, expected);
   files.put("/stalled.gguf", { data, fault: () => ({ stallAfter: 0 }) });
   const got = await load("/stalled.gguf");
+  await patience(PATIENT_MS);
   assert.equal(got.code, "http.stalled");
   assert.equal(got.details.bytes, 0);
   assert.equal(got.details.url, `${page.url}/stalled.gguf`);
@@ -213,7 +212,7 @@ test("where storage has no room the model runs from memory, with a warning that 
   assert.ok((await stored()).some(({ id }) => id.endsWith("/full.gguf")));
 });
 
-test("storage that fills up in the middle of a download loses nothing but the copy", { timeout: 300_000 }, async () => {
+test("storage that fills up in the middle of a download loses nothing but the copy", { timeout: 1_200_000 }, async () => {
   const real = fs.readFileSync(await defaultModel());
   let open;
   const gate = new Promise((resolve) => (open = resolve));
@@ -258,7 +257,7 @@ test("without storage, and in the page's own thread, models run with a warning; 
   assert.equal(files.get("/denied.gguf").requests.length, requests);
 });
 
-test(`${RUNS} seeded faults: a right model or a typed error, and the next load succeeds`, { timeout: 600_000 }, async () => {
+test(`${RUNS} seeded faults: a right model or a typed error, and the next load succeeds`, { timeout: 1_200_000 }, async () => {
   const runs = await faultRuns(Array.from({ length: RUNS }, (_, i) => i + 1));
   const wrong = runs.filter(({ faults }) => faults.length > 0);
   assert.deepEqual(wrong, []);

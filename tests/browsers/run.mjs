@@ -27,7 +27,7 @@ async function openChromium() {
 
 /** The same policy in every browser; the check of another origin needs that origin's script. */
 const allowing = (origin) => POLICY.replace("'wasm-unsafe-eval'", `'wasm-unsafe-eval' ${origin}`);
-const ALL_MS = 240_000;
+const ALL_MS = 1_800_000;
 
 /** The results of all checks in one browser. */
 export async function runChecks(work, open) {

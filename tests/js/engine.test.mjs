@@ -52,10 +52,10 @@ test("an abort settles at once with the signal's own reason and reaches the engi
   const controller = new AbortController();
   const reason = new Error("enough");
   const pending = engine.generate({ prompt: "a" }, { signal: controller.signal });
-  await new Promise((resolve) => setTimeout(resolve, 20));
+  await engine.stats();
   controller.abort(reason);
   await assert.rejects(pending, (error) => error === reason);
-  await new Promise((resolve) => setTimeout(resolve, 20));
+  await engine.stats();
   assert.deepEqual(aborted, [[9, "cancelled"]]);
   await assert.rejects(engine.generate({ prompt: "a" }, { signal: AbortSignal.abort() }), { name: "AbortError" });
   await engine.dispose();
@@ -139,7 +139,7 @@ test("a loop that fails ends every request with a code and says so by event", as
   const engine = await loaded({ submit: () => 1, run: () => new Promise((_, reject) => (fail = reject)) });
   const failed = new Promise((resolve) => engine.addEventListener("failed", (event) => resolve(event.detail)));
   const pending = assert.rejects(engine.generate({ prompt: "a" }), coded("engine.crashed"));
-  await new Promise((resolve) => setTimeout(resolve, 20));
+  await engine.stats();
   fail(new WebAssembly.RuntimeError("unreachable"));
   await pending;
   assert.equal((await failed).code, "engine.crashed");

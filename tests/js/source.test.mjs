@@ -1,7 +1,9 @@
 /** Byte sources against a real server: ranges, servers without them, connections that break, files that change. */
 import assert from "node:assert/strict";
 import crypto from "node:crypto";
+import { once } from "node:events";
 import http from "node:http";
+import net from "node:net";
 import { test } from "node:test";
 import { faultyFiles } from "../browser/faults.mjs";
 import { SparseFile } from "../tools/sparse.mjs";
@@ -243,9 +245,10 @@ test("a stalled connection is a code of its own", async () => {
     response.flushHeaders();
   });
   await new Promise((resolve) => listener.listen(0, "127.0.0.1", resolve));
-  Object.assign(tuning, { stallMs: 40, retryDelayMs: 1 });
   const url = `http://127.0.0.1:${listener.address().port}/`;
   const source = await quick.openUrl({ url, headers: {} }, { signal: never, onBytes: () => undefined });
+  // Not before the first bytes are there: they may be late, and must not be taken for a stall.
+  Object.assign(tuning, { stallMs: 40, retryDelayMs: 1 });
   await assert.rejects(source.read(0, 10), (error) => error.code === "http.stalled" && error.details.bytes === 4 && error.details.url === url);
   listener.closeAllConnections();
   listener.close();
@@ -260,9 +263,16 @@ test("HTTP errors, unreachable servers and empty files are told apart", async ()
     () => ({ status: 416 }),
     async ({ url }) => assert.equal((await open(url)).len, 0),
   );
-  const gone = await server(() => ({}));
-  gone.close();
-  await assert.rejects(open(gone.url), coded("http.network"));
+  // A port that is taken, so that no other test's server gets it, and at which nobody listens.
+  await withServer(
+    () => ({}),
+    async ({ url }) => {
+      const taken = net.connect(Number(new URL(url).port), "127.0.0.1");
+      await once(taken, "connect");
+      await assert.rejects(open(`http://127.0.0.1:${taken.localPort}/model.gguf`), coded("http.network"));
+      taken.destroy();
+    },
+  );
 });
 
 test("a cancelled source stops reading", async () => {

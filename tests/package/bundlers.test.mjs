@@ -10,6 +10,9 @@ import { assertCompletes, copyIn, openBrowser, openInstalled, openPage, outside,
 let work;
 let browser;
 const ended = [];
+/** Nothing that was started here outlives a run that dies. */
+const children = [];
+process.on("exit", () => children.forEach((child) => child.kill()));
 
 before(async () => {
   work = await openInstalled();
@@ -23,7 +26,7 @@ after(async () => {
 });
 
 /** How long a server may take to say where it is. */
-const START_MS = 120_000;
+const START_MS = 300_000;
 const ENV = { ...process.env, NEXT_TELEMETRY_DISABLED: "1", CI: "1", NO_COLOR: "1" };
 
 /** Each bundler's command. Two versions of Vite share one name in node_modules/.bin. */
@@ -34,7 +37,7 @@ function bundler(folder, name, args) {
   // esbuild's is a program of its own, or a script that says by itself what runs it.
   const command = name === "esbuild" ? [bin] : [process.execPath, bin];
   const child = spawn(command[0], [...command.slice(1), ...args], { cwd: folder, env: ENV, stdio: ["ignore", "pipe", "pipe"] });
-  process.on("exit", () => child.kill());
+  children.push(child);
   return child;
 }
 
@@ -60,7 +63,7 @@ async function start(folder, name, args) {
   const url = await new Promise((resolve, reject) => {
     const listen = (text) => {
       output += text;
-      const found = /http:\/\/(?:localhost|127\.0\.0\.1):\d+/.exec(output)?.[0];
+      const found = /http:\/\/(?:localhost|127\.0\.0\.1):\d+(?=[/\s])/.exec(output)?.[0];
       if (found) resolve(found);
     };
     for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", listen);
@@ -71,8 +74,8 @@ async function start(folder, name, args) {
 }
 
 /** Opens an app and completes a prompt in it, with nothing from outside and nothing gone wrong. */
-async function assertApp(url) {
-  const { page, asked, errors, close } = await openPage(browser.browser, url);
+async function assertApp(url, options) {
+  const { page, asked, errors, close } = await openPage(browser.browser, url, options);
   try {
     await assertCompletes(work, browser.browser, page);
     assert.deepEqual(outside(asked), []);
@@ -86,7 +89,7 @@ async function assertApp(url) {
 const filesUnder = (folder) => fs.readdirSync(folder, { recursive: true }).filter((name) => fs.statSync(path.join(folder, name)).isFile());
 const wasmFiles = (folder) => filesUnder(folder).filter((name) => name.endsWith(".wasm"));
 
-test("Vite: the example's build", { timeout: 180_000 }, async () => {
+test("Vite: the example's build", { timeout: 1_200_000 }, async () => {
   const folder = copyIn(work, "examples/vite", { model: "public/model.gguf" });
   await build(folder, "vite", ["build"]);
   const dist = path.join(folder, "dist");
@@ -100,7 +103,7 @@ test("Vite: the example's build", { timeout: 180_000 }, async () => {
   }
 });
 
-test("Vite: the wasm and the Worker placed by the app itself", { timeout: 180_000 }, async () => {
+test("Vite: the wasm and the Worker placed by the app itself", { timeout: 1_200_000 }, async () => {
   const folder = copyIn(work, "examples/vite", { model: "public/model.gguf" });
   const main = path.join(folder, "main.js");
   const code = fs.readFileSync(main, "utf8").replace('"/model.gguf", {', '"/model.gguf", { wasm, worker: new EngineWorker(),');
@@ -121,11 +124,11 @@ const [, ...ESBUILD] = /^esbuild main\.js .+$/m.exec(fs.readFileSync(path.join(R
 
 const DEV = ["--host", "127.0.0.1", "--port", "0"];
 
-test("Vite: the example's dev server, of this version and of the last", { timeout: 240_000 }, async () => {
+test("Vite: the example's dev server, of this version and of the last", { timeout: 1_200_000 }, async () => {
   for (const vite of ["vite", "vite-7"]) await assertApp(await start(copyIn(work, "examples/vite", { model: "public/model.gguf" }), vite, DEV));
 });
 
-test("Vite: without the advice this version's dev server runs, and the last one's error says what to do", { timeout: 240_000 }, async () => {
+test("Vite: without the advice this version's dev server runs, and the last one's error says what to do", { timeout: 1_200_000 }, async () => {
   const bare = () => {
     const folder = copyIn(work, "examples/vite", { model: "public/model.gguf" });
     fs.rmSync(path.join(folder, "vite.config.js"));
@@ -134,14 +137,14 @@ test("Vite: without the advice this version's dev server runs, and the last one'
   await assertApp(await start(bare(), "vite", DEV));
   const { page, close } = await openPage(browser.browser, await start(bare(), "vite-7", DEV));
   try {
-    await page.waitForFunction(() => /^[\w.]+: | on cpu$/.test(document.querySelector("#status").textContent), undefined, { timeout: 60_000 });
+    await page.waitForFunction(() => /^[\w.]+: | on cpu$/.test(document.querySelector("#status").textContent));
     assert.match(await page.textContent("#status"), /^worker\.failed: .*optimizeDeps\.exclude/);
   } finally {
     await close();
   }
 });
 
-test("what is not used is dropped, the Worker is kept with the engine", { timeout: 180_000 }, async () => {
+test("what is not used is dropped, the Worker is kept with the engine", { timeout: 1_200_000 }, async () => {
   const folder = copyIn(work, "examples/vite");
   const dist = path.join(folder, "dist");
   const files = async (code) => {
@@ -161,7 +164,7 @@ test("what is not used is dropped, the Worker is kept with the engine", { timeou
   assert.equal(given.filter((name) => name.endsWith(".wasm")).length, 1, "imported for its effect, the Worker's script is kept");
 });
 
-test("webpack 5, with nothing configured", { timeout: 180_000 }, async () => {
+test("webpack 5, with nothing configured", { timeout: 1_200_000 }, async () => {
   const folder = copyIn(work, "tests/package/fixtures/webpack");
   fs.mkdirSync(path.join(folder, "src"));
   const example = (name) => fs.readFileSync(path.join(copyIn(work, "examples/html"), name), "utf8");
@@ -179,7 +182,7 @@ test("webpack 5, with nothing configured", { timeout: 180_000 }, async () => {
   }
 });
 
-test("esbuild, with the Worker as a second entry and the wasm copied", { timeout: 180_000 }, async () => {
+test("esbuild, with the Worker as a second entry and the wasm copied", { timeout: 1_200_000 }, async () => {
   const folder = copyIn(work, "examples/html");
   await build(folder, "esbuild", ESBUILD);
   const dist = path.join(folder, "dist");
@@ -191,24 +194,24 @@ test("esbuild, with the Worker as a second entry and the wasm copied", { timeout
     await assertApp(server.url);
     fs.rmSync(path.join(dist, "worker.js"));
     const { page, close } = await openPage(browser.browser, server.url);
-    await page.waitForFunction(() => document.querySelector("#status").textContent.startsWith("worker.failed: "), undefined, { timeout: 60_000 });
+    await page.waitForFunction(() => document.querySelector("#status").textContent.startsWith("worker.failed: "));
     await close();
   } finally {
     server.close();
   }
 });
 
-test("Next: the example's build and server, its page rendered without a window", { timeout: 300_000 }, async () => {
+test("Next: the example's build and server, its page rendered without a window", { timeout: 1_200_000 }, async () => {
   const folder = copyIn(work, "examples/next", { model: "public/model.gguf" });
   await build(folder, "next", ["build"]);
   const url = await start(folder, "next", ["start", "--hostname", "127.0.0.1", "--port", "0"]);
   const html = await (await fetch(url)).text();
   assert.match(html, /<input[^>]+name="prompt"/, "the client component is rendered on the server");
-  await assertApp(url);
+  await assertApp(url, { paced: true });
 });
 
-test("Next: the example's dev server", { timeout: 240_000 }, async () => {
+test("Next: the example's dev server", { timeout: 1_200_000 }, async () => {
   const folder = copyIn(work, "examples/next", { model: "public/model.gguf" });
   // By the name that its dev server knows itself under: others' requests it refuses.
-  await assertApp(await start(folder, "next", ["dev", "--hostname", "localhost", "--port", "0"]));
+  await assertApp(await start(folder, "next", ["dev", "--hostname", "localhost", "--port", "0"]), { paced: true });
 });

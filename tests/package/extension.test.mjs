@@ -5,7 +5,7 @@ import os from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
-import { chromiumFlags, findChromium } from "../../scripts/lib/chromium.mjs";
+import { chromiumFlags, findChromium, PATIENCE_MS } from "../../scripts/lib/chromium.mjs";
 import { assertCompletes, copyIn, installed, openBrowser, openInstalled, outside } from "./support.mjs";
 
 let work;
@@ -22,10 +22,10 @@ after(async () => {
   await context?.close();
   await plain?.close();
   work?.close();
-  if (profile) fs.rmSync(profile, { recursive: true, force: true });
+  if (profile) fs.rmSync(profile, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
 });
 
-test("the extension example completes a prompt in its own page", { timeout: 180_000 }, async () => {
+test("the extension example completes a prompt in its own page", { timeout: 1_200_000 }, async () => {
   const folder = copyIn(work, "examples/extension", { model: "model.gguf" });
   fs.cpSync(path.join(installed(work), "pkg"), path.join(folder, "fireside"), { recursive: true });
   fs.rmSync(path.join(folder, "node_modules"), { recursive: true });
@@ -34,7 +34,9 @@ test("the extension example completes a prompt in its own page", { timeout: 180_
     executablePath: findChromium(),
     args: [...chromiumFlags({ webgpu: false }), `--disable-extensions-except=${folder}`, `--load-extension=${folder}`],
     ignoreDefaultArgs: ["--disable-extensions"],
+    timeout: PATIENCE_MS,
   });
+  context.setDefaultTimeout(PATIENCE_MS);
   const [background] = context.serviceWorkers().length > 0 ? context.serviceWorkers() : [await context.waitForEvent("serviceworker")];
   const origin = `chrome-extension://${new URL(background.url()).host}`;
   const asked = [];

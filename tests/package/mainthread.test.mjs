@@ -70,7 +70,7 @@ const median = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.l
 /** The page's median over the idle page's. */
 const ratio = (rounds) => median(rounds.map(([page]) => page)) / median(rounds.map(([, control]) => control));
 
-test("load, prefill and decode leave the page's timers as they are in an idle page", { timeout: 580_000 }, async () => {
+test("load, prefill and decode leave the page's timers as they are in an idle page", { timeout: 3_600_000 }, async () => {
   const gaps = { load: [], prefill: [], decode: [] };
   const ratios = () => Object.entries(gaps).map(([name, rounds]) => [name, ratio(rounds)]);
   for (let round = 0; round < ROUNDS || (round < MOST_ROUNDS && ratios().some(([, r]) => r > FACTOR)); round++) {
@@ -83,9 +83,9 @@ test("load, prefill and decode leave the page's timers as they are in an idle pa
   for (const [name, r] of ratios()) assert.ok(r <= FACTOR, `${name}: the longest gap is ${r.toFixed(1)} times an idle page's`);
 });
 
-test("a page that does block is found out", { timeout: 120_000 }, async () => {
+test("a page that does block is found out", { timeout: 1_200_000 }, async () => {
   const rounds = [];
-  for (let round = 0; round < ROUNDS; round++) {
+  for (let round = 0; round < ROUNDS || (round < MOST_ROUNDS && ratio(rounds) <= FACTOR); round++) {
     // On a machine that stalls for long, a block must be longer still to be seen.
     const usual = rounds.length > 0 ? median(rounds.map(([, control]) => control)) : 0;
     rounds.push(

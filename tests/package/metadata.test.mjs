@@ -68,7 +68,7 @@ test("the tarball holds the package and nothing else, each script with its types
   }
 });
 
-test("the types stand alone: in pages and in workers, however modules are resolved, with nothing left unchecked", { timeout: 120_000 }, () => {
+test("the types stand alone: in pages and in workers, however modules are resolved, with nothing left unchecked", { timeout: 1_200_000 }, () => {
   const folder = copyIn(work, "tests/package/fixtures/types");
   const cases = [
     { lib: ["ES2022", "DOM", "DOM.Iterable"], module: "ES2022", moduleResolution: "bundler" },
@@ -111,7 +111,7 @@ test("importing it in Node does nothing and keeps nothing running; a load there 
     if (!(error instanceof FiresideError)) throw error;
     console.log(error.code);
   `;
-  const done = spawnSync(process.execPath, ["--input-type=module", "-e", code], { cwd: work.folder, encoding: "utf8", timeout: 120_000 });
+  const done = spawnSync(process.execPath, ["--input-type=module", "-e", code], { cwd: work.folder, encoding: "utf8", timeout: 300_000 });
   // A timer or port left open would keep it running until the time is out.
   assert.equal(done.status, 0, done.stderr);
   assert.equal(done.stdout.trim(), "load.invalid");

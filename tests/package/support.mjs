@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
-import { launch } from "../../scripts/lib/chromium.mjs";
+import { launch, PATIENCE_MS } from "../../scripts/lib/chromium.mjs";
 import { openWork } from "../../scripts/lib/package-work.mjs";
 import { ROOT } from "../../scripts/lib/paths.mjs";
 import { serve } from "../../scripts/lib/server.mjs";
@@ -48,9 +48,49 @@ export function serveFolder(folder, options = {}) {
 /** A browser without WebGPU: what is tested is the package, and the CPU is the quickest way to tokens. */
 export const openBrowser = () => launch({ webgpu: false });
 
-/** A page that remembers what went wrong in it, and every address that it or its Workers asked for. */
-export async function openPage(browser, url) {
+/** Waits until something holds; what never will is an error, not a run without an end. */
+export async function until(holds) {
+  for (const end = performance.now() + PATIENCE_MS; !(await holds()); ) {
+    if (performance.now() > end) throw new Error(`waited in vain until ${holds}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+/**
+ * For a page that draws by a schedule of its own, which may put many pieces into one: each token is held back until the text of the
+ * one before is to be seen. Whoever does not show text as it comes never sees the next.
+ */
+function oneAtATime() {
+  const { get, set } = Object.getOwnPropertyDescriptor(MessagePort.prototype, "onmessage");
+  const shown = () => document.querySelector("#text").textContent;
+  const change = () => new Promise((resolve) => {
+    const before = shown();
+    const observer = new MutationObserver(() => shown() !== before && (observer.disconnect(), resolve()));
+    observer.observe(document, { childList: true, characterData: true, subtree: true });
+  });
+  Object.defineProperty(MessagePort.prototype, "onmessage", {
+    get,
+    set(handler) {
+      let last = Promise.resolve();
+      const inTurn = (event) => {
+        const { t, value } = event.data ?? {};
+        const hand = () => {
+          const changed = t === "token" && value.text !== "" ? change() : undefined;
+          handler.call(this, event);
+          return changed;
+        };
+        if (t === "token" || t === "done") last = last.then(hand);
+        else hand();
+      };
+      set.call(this, handler && inTurn);
+    },
+  });
+}
+
+/** A page that remembers what went wrong in it, and every address that it or its Workers asked for. `paced`: tokens come one at a time. */
+export async function openPage(browser, url, { paced = false } = {}) {
   const context = await browser.newContext();
+  if (paced) await context.addInitScript(oneAtATime);
   const asked = [];
   const errors = [];
   context.on("request", (request) => asked.push(request.url()));
@@ -69,8 +109,8 @@ export const outside = (urls) => urls.filter((url) => /^(https?|wss?):/.test(url
 
 /** Uses an example's form as a person would: waits for the model, asks, and returns what came, and in how many pieces. */
 export async function useForm(page, { prompt = PROMPT } = {}) {
-  const fails = page.waitForFunction(() => /^[\w.]+: /.test(document.querySelector("#status").textContent), undefined, { timeout: 120_000 });
-  const loaded = page.waitForFunction(() => !document.querySelector("[name=go]").disabled, undefined, { timeout: 120_000 });
+  const fails = page.waitForFunction(() => /^[\w.]+: /.test(document.querySelector("#status").textContent));
+  const loaded = page.waitForFunction(() => !document.querySelector("[name=go]").disabled);
   fails.catch(() => undefined);
   await Promise.race([loaded, fails]);
   const status = await page.textContent("#status");
@@ -82,7 +122,7 @@ export async function useForm(page, { prompt = PROMPT } = {}) {
   });
   await page.fill("[name=prompt]", prompt);
   await page.click("[name=go]");
-  await page.waitForFunction(() => /tokens, the first/.test(document.querySelector("#status").textContent), undefined, { timeout: 60_000 });
+  await page.waitForFunction(() => /tokens, the first/.test(document.querySelector("#status").textContent));
   return page.evaluate(() => ({ text: document.querySelector("#text").textContent, pieces: window.pieces.size, status: document.querySelector("#status").textContent }));
 }
 
