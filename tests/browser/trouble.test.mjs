@@ -157,10 +157,11 @@ test("another origin: allowed with and without exposed headers, refused as what 
 test("headers are sent with every request; redirects are followed", async () => {
   const file = files.put("/guarded.gguf", {
     data,
-    fault: (n, request) => (request.headers.authorization === "Bearer x" ? { cutAfter: n === 1 ? 90_000 : undefined } : { status: 401 }),
+    fault: (n, request) => (request.headers.authorization === "Bearer x" ? { cutAfter: n === 2 ? 90_000 : undefined } : { status: 401 }),
   });
   assert.equal((await load("/guarded.gguf")).details.status, 401);
   assert.equal((await load("/guarded.gguf", { headers: { authorization: "Bearer x" } })).tokens, expected);
+  assert.ok(file.requests.length > 2, "the request that went on where the first one was cut");
   assert.ok(file.requests.slice(1).every(({ headers }) => headers.authorization === "Bearer x"));
   files.put("/moved.gguf", { data, fault: () => ({ redirect: "/there.gguf" }) });
   files.put("/there.gguf", { data });
