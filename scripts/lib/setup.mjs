@@ -50,7 +50,8 @@ export async function setupDeny() {
   if (hasDeny()) return;
   note(`installing cargo-deny ${DENY_VERSION} (some minutes, once)`);
   const build = path.join(TOOLS, "build");
-  await run("cargo", ["install", "cargo-deny", "--version", `=${DENY_VERSION}`, "--locked", "--root", TOOLS, "--force"], { env: { CARGO_TARGET_DIR: build } });
+  // It runs for a second: optimizing it would take longer than it could ever save.
+  await run("cargo", ["install", "cargo-deny", "--version", `=${DENY_VERSION}`, "--locked", "--debug", "--root", TOOLS, "--force"], { env: { CARGO_TARGET_DIR: build } });
   fs.rmSync(build, { recursive: true, force: true });
   if (!hasDeny()) throw missing(`cargo-deny ${DENY_VERSION}`, `remove the older one from PATH (${which("cargo-deny")})`);
 }
