@@ -1,8 +1,11 @@
 //! Which kernels a model will use, from its file's tensor table: what the device is to make and prove before weights arrive.
+use crate::Result;
+use crate::backend::BackendKind;
 use crate::gguf::{Gguf, TensorInfo};
 use crate::model::loader::stacks;
 use crate::model::spec::ModelSpec;
 use crate::ops::matmul::Variant;
+use crate::ops::pack;
 use crate::ops::selftest::{Matrix, Needs};
 
 /// The kernels of a family that a model needs on a device whose largest binding is so many bytes.
@@ -41,13 +44,15 @@ pub fn needs(gguf: &Gguf, spec: &ModelSpec, block_size: usize, variant: Variant,
     }
 }
 
-/// Whether the loader will lay gate and up into one buffer. A little room is left for padding of blocks on the device: beside
-/// the bound both ways of a feed-forward may be needed, and the rarer one is made at its first use.
+/// Whether the loader lays gate and up into one buffer: neighbours of one type without biases that one binding holds.
 fn in_one_buffer(gguf: &Gguf, tensors: &[&TensorInfo], max_binding_bytes: u64) -> bool {
     let plain = |t: &&TensorInfo| gguf.tensor(&t.name.replace(".weight", ".bias")).is_none();
     let one_type = tensors.windows(2).all(|pair| pair[0].ty == pair[1].ty);
-    let bytes: u64 = tensors.iter().map(|t| t.bytes).sum();
-    one_type && tensors.iter().all(plain) && bytes.saturating_add(bytes / 8) <= max_binding_bytes
+    let bytes = |t: &&TensorInfo| {
+        pack::row_bytes(BackendKind::Webgpu, t.ty, t.row_len()).map(|row| row as u64 * t.num_rows() as u64)
+    };
+    let fits = tensors.iter().map(bytes).sum::<Result<u64>>().is_ok_and(|bytes| bytes <= max_binding_bytes);
+    one_type && tensors.iter().all(plain) && fits
 }
 
 fn distinct(matrices: Vec<Matrix>) -> Vec<Matrix> {
