@@ -187,7 +187,11 @@ test("two tabs that want one model download it once, and both are told how far i
   const file = files.put("/shared.gguf", { data, fault: () => ({ gate: [100_000, gate] }) });
   const tab = await page.newTab();
   await setUp(tab);
-  const begin = (t) => t.evaluate(() => void (window.sharing = window.load("/shared.gguf", { onProgress: (p) => (window.told = p) })));
+  // What an earlier load was told says nothing of this one: it would let the second tab begin first, and be the one that downloads.
+  const begin = (t) => t.evaluate(() => {
+    window.told = null;
+    window.sharing = window.load("/shared.gguf", { onProgress: (p) => (window.told = p) });
+  });
   const told = (t) => t.evaluate(() => window.told);
   await begin(page.page);
   await until(async () => (await told(page.page))?.loaded > 0);
