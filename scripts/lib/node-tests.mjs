@@ -14,13 +14,16 @@ function testFiles(folder) {
   return files.sort().map((name) => path.join(ROOT, folder, name));
 }
 
-/** Runs `folder`'s tests, all files at once or `serial`; throws with what failed in the error's `details`. */
-export async function nodeTests(folder, { env, serial = false } = {}) {
+/**
+ * Runs `folder`'s tests, `together` files at a time; throws with what failed in the error's `details`.
+ * Two by default: a test mostly waits for a page or a server, and Node's own default is one less than the cores.
+ */
+export async function nodeTests(folder, { env, together = 2 } = {}) {
   const kept = fs.mkdtempSync(path.join(os.tmpdir(), "fireside-tests-"));
   const failures = path.join(kept, "failures.txt");
   const reporters = ["--test-reporter=tap", "--test-reporter-destination=stdout", `--test-reporter=${REPORTER}`, `--test-reporter-destination=${failures}`];
   try {
-    await run(process.execPath, ["--test", "--test-force-exit", ...(serial ? ["--test-concurrency=1"] : []), ...reporters, ...testFiles(folder)], { env });
+    await run(process.execPath, ["--test", "--test-force-exit", `--test-concurrency=${together}`, ...reporters, ...testFiles(folder)], { env });
   } catch {
     // The command names every file; what failed says more.
     const details = fs.existsSync(failures) ? fs.readFileSync(failures, "utf8").trim() : "";

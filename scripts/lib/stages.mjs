@@ -84,7 +84,7 @@ async function onInstalled(folder) {
   const work = await openWork();
   try {
     const env = { FIRESIDE_PACKAGE_WORK: work.folder };
-    await nodeTests(folder, { env, serial: true });
+    await nodeTests(folder, { env, together: 1 });
   } finally {
     work.close();
   }
@@ -124,7 +124,7 @@ export const STAGES = [
       return run("cargo", ["test", ...WASM, ...wasmTests("browser")], { env });
     },
   },
-  { name: "browser", browser: true, work: () => nodeTests("tests/browser", { serial: true }) },
+  { name: "browser", browser: true, work: () => nodeTests("tests/browser") },
   { name: "package", browser: true, work: () => onInstalled("tests/package") },
   { name: "browsers", browser: true, work: browsers },
 ];
