@@ -54,9 +54,12 @@ async function nativeGpu({ quick }) {
   if (!env) throw new UserError("setup.missing", "no Vulkan driver: install mesa-vulkan-drivers, or Chromium");
   // The rooms and tests that need no backend ran without one; what is left is all that a feature brings.
   const targets = rustTests((name) => mentions(`tests/${name}`, '#![cfg(') && mentions(`tests/${name}`, "feature = ")).filter((name) => !mentions(`tests/${name}.rs`, "wasm_bindgen_test"));
+  const integration = targets.flatMap((name) => ["--test", name]);
   const all = { env: { ...env, ...(await modelEnv()), FIRESIDE_REQUIRE_GPU: "1" } };
+  // Built together: the library and its unit tests are compiled beside each other.
+  await run("cargo", ["test", ...NATIVE, "--lib", ...integration, "--no-run"], all);
   await run("cargo", ["test", ...NATIVE, "--lib", "--", ...COMPUTE_ROOMS.map((room) => `${room}::`)], all);
-  await run("cargo", ["test", ...NATIVE, ...targets.flatMap((name) => ["--test", name])], all);
+  await run("cargo", ["test", ...NATIVE, ...integration], all);
 }
 
 /** Names of the integration tests for which `wanted` holds, at least one. */
@@ -112,6 +115,8 @@ export const STAGES = [
   { name: "test-backends", work: nativeGpu },
   { name: "rustdoc", work: () => run("cargo", ["doc", "--no-deps", ...NATIVE], { env: { RUSTDOCFLAGS: "-D warnings" } }) },
   { name: "deny", work: deny },
+  // The package's library and its tests, compiled beside each other.
+  { name: "wasm", work: () => cargo("test", ...WASM, ...wasmTests("node"), ...wasmTests("browser"), "--no-run") },
   { name: "build", work: () => build() },
   { name: "size", work: () => script("size.mjs") },
   { name: "clippy-wasm", work: () => cargo("clippy", ...WASM, "--", "-D", "warnings") },
