@@ -24,7 +24,7 @@ pub type Words = Tensor<1, Int>;
 pub enum BackendKind {
     /// WebGPU in a browser, wgpu natively.
     Webgpu,
-    /// SIMD128 in wasm, scalar code natively.
+    /// SIMD128 in wasm, what the machine has natively.
     Cpu,
 }
 

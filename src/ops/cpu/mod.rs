@@ -1,4 +1,4 @@
-//! CPU kernels of the ops, over burn-flex tensors: SIMD128 in wasm, the same arithmetic in scalar code natively.
+//! CPU kernels of the ops, over burn-flex tensors: SIMD128 in wasm, the same arithmetic by `wide` natively.
 //!
 //! Weights are the file's own bytes in a tensor of u32 words. Kernels are functions on slices; this file fits them to
 //! tensors. Sizes and indices are the caller's promise (model code made them from a checked plan).

@@ -46,7 +46,7 @@ impl F32x4 {
     /// The sums of the lanes of four vectors, each in the order of [`F32x4::sum`].
     #[inline(always)]
     pub fn sums(vectors: [Self; 4]) -> Self {
-        Self(vectors.map(Self::sum))
+        Self(vectors.map(|Self([a, b, c, d])| (a + b) + (c + d)))
     }
 
     lanewise! {
