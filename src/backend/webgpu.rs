@@ -3,12 +3,16 @@ use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::Device;
 use burn::tensor::wgpu::{MemoryConfiguration, WgpuSetup, wgpu};
+use futures_util::lock::Mutex as AsyncMutex;
 
 use super::trouble::Trouble;
 use super::{Adapter, Backend, BackendKind};
 use crate::Result;
 
 static DEVICE: Mutex<Option<Backend>> = Mutex::new(None);
+/// Held while a device is made: two threads that ask for adapters at once make the native GL driver fail, and the second device would be
+/// refused in any case.
+static MAKING: AsyncMutex<()> = AsyncMutex::new(());
 
 /// The device itself, beside burn's handle of it.
 #[derive(Debug, Clone)]
@@ -19,23 +23,19 @@ pub(super) struct Gpu {
 
 /// The process's GPU device, made at the first call.
 pub(super) async fn request() -> Result<Backend> {
-    let cached = || DEVICE.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    if let Some(backend) = cached() {
+    let _making = MAKING.lock().await;
+    if let Some(backend) = DEVICE.lock().unwrap_or_else(PoisonError::into_inner).clone() {
         return Ok(backend);
     }
     #[cfg(target_family = "wasm")]
     constructors::run();
     // One buffer a tensor: native pools would place several in one buffer, which WGSL bindings may not share read-write.
     let options = Device::wgpu_options().memory_config(MemoryConfiguration::ExclusivePages);
-    match options.init_with_setup_async().await {
-        Ok((device, setup)) => {
-            let backend = describe(device, &setup);
-            *DEVICE.lock().unwrap_or_else(PoisonError::into_inner) = Some(backend.clone());
-            Ok(backend)
-        }
-        // Two threads of a native process may race here; the loser takes the winner's device.
-        Err(error) => cached().ok_or_else(|| Backend::unavailable("webgpu", &error.to_string())),
-    }
+    let made = options.init_with_setup_async().await;
+    let (device, setup) = made.map_err(|error| Backend::unavailable("webgpu", &error.to_string()))?;
+    let backend = describe(device, &setup);
+    *DEVICE.lock().unwrap_or_else(PoisonError::into_inner) = Some(backend.clone());
+    Ok(backend)
 }
 
 /// Destroys the process's device and with it all of its buffers, which a browser otherwise keeps until its garbage collector comes
