@@ -13,8 +13,6 @@ import { hasDeny, setup, setupBrowsers, setupDeny, setupVulkan, vulkanEnv } from
 const NATIVE = ["--features", "cpu,webgpu"];
 /** The package's own profile and features: one build of the dependencies serves both. */
 const WASM = ["--release", "--target", "wasm32-unknown-unknown", "--features", "cpu,webgpu,web"];
-/** Rooms that exist only with a backend. */
-const COMPUTE_ROOMS = ["backend", "ops", "model"];
 /** Seconds that one wasm test may take. */
 const WASM_TEST_TIMEOUT = "600";
 
@@ -42,31 +40,20 @@ function wasmTests(where) {
   return targets;
 }
 
-/** Environment of native tests: those that want the real model fail without it. */
+/** Those of the native tests that want the real model fail without it. */
 async function modelEnv() {
   return { FIRESIDE_MODEL: await defaultModel(), FIRESIDE_REQUIRE_MODEL: "1" };
 }
 
-async function nativeGpu({ quick }) {
+/** Everything that runs natively, with both backends: on a machine without a Vulkan driver tests of WebGPU skip themselves, which is said. */
+async function native({ quick }) {
   await setupVulkan();
-  const env = vulkanEnv();
-  if (!env && quick) throw new Skipped("no Vulkan driver: install mesa-vulkan-drivers, or Chromium");
-  if (!env) throw new UserError("setup.missing", "no Vulkan driver: install mesa-vulkan-drivers, or Chromium");
-  // The rooms and tests that need no backend ran without one; what is left is all that a feature brings.
-  const targets = rustTests((name) => mentions(`tests/${name}`, '#![cfg(') && mentions(`tests/${name}`, "feature = ")).filter((name) => !mentions(`tests/${name}.rs`, "wasm_bindgen_test"));
-  const integration = targets.flatMap((name) => ["--test", name]);
-  const all = { env: { ...env, ...(await modelEnv()), FIRESIDE_REQUIRE_GPU: "1" } };
-  // Built together: the library and its unit tests are compiled beside each other.
-  await run("cargo", ["test", ...NATIVE, "--lib", ...integration, "--no-run"], all);
-  await run("cargo", ["test", ...NATIVE, "--lib", "--", ...COMPUTE_ROOMS.map((room) => `${room}::`)], all);
-  await run("cargo", ["test", ...NATIVE, ...integration], all);
-}
-
-/** Names of the integration tests for which `wanted` holds, at least one. */
-function rustTests(wanted) {
-  const names = fs.readdirSync(path.join(ROOT, "tests")).filter((name) => name.endsWith(".rs") && wanted(name));
-  if (names.length === 0) throw new UserError("tests.missing", "there are no integration tests of that kind");
-  return names.map((name) => path.basename(name, ".rs"));
+  const driver = vulkanEnv();
+  const missing = "no Vulkan driver: install mesa-vulkan-drivers, or Chromium";
+  if (!driver && !quick) throw new UserError("setup.missing", missing);
+  const required = driver ? { ...driver, FIRESIDE_REQUIRE_GPU: "1" } : {};
+  await run("cargo", ["test", "--no-fail-fast", ...NATIVE], { env: { ...required, ...(await modelEnv()) } });
+  if (!driver) throw new Skipped(`on WebGPU (${missing}); passed on the CPU`);
 }
 
 /** Milliseconds that the database of advisories may take to arrive. */
@@ -110,9 +97,8 @@ export const STAGES = [
   { name: "docs", work: () => script("docs.mjs", "--check") },
   { name: "js", work: () => nodeTests("tests/js") },
   { name: "clippy", work: () => cargo("clippy", "--all-targets", "--", "-D", "warnings") },
-  { name: "test", work: async () => run("cargo", ["test"], { env: await modelEnv() }) },
   { name: "clippy-backends", work: () => cargo("clippy", "--all-targets", ...NATIVE, "--", "-D", "warnings") },
-  { name: "test-backends", work: nativeGpu },
+  { name: "test", work: native },
   { name: "rustdoc", work: () => run("cargo", ["doc", "--no-deps", ...NATIVE], { env: { RUSTDOCFLAGS: "-D warnings" } }) },
   { name: "deny", work: deny },
   // The package's library and its tests, compiled beside each other.
