@@ -114,7 +114,9 @@ mod tests {
                 let (a, b) = (words(i, 1).map(f32::from_bits), words(j, 3).map(f32::from_bits));
                 let (a, b) = ((F32x4::load(&a), plain::F32x4::load(&a)), (F32x4::load(&b), plain::F32x4::load(&b)));
                 alike!(a, b: add, sub, mul, div, max, min);
-                let sums = (F32x4::sums([a.0, b.0, b.0, a.0]), plain::F32x4::sums([a.1, b.1, b.1, a.1]));
+                // Four different vectors, or a wrong order of them would not show.
+                let four = ([a.0, b.0, a.0.sub(b.0), b.0.max(a.0)], [a.1, b.1, a.1.sub(b.1), b.1.max(a.1)]);
+                let sums = (F32x4::sums(four.0), plain::F32x4::sums(four.1));
                 assert_eq!(bits(sums.0.lanes()), bits(sums.1.lanes()));
 
                 let (a, b) = ((a.0.bits(), a.1.bits()), (b.0.bits(), b.1.bits()));

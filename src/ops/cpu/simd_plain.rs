@@ -1,4 +1,4 @@
-//! The vectors of `simd` as plain arrays; the compiler turns them into whatever the machine has.
+//! The vectors of `simd` as plain arrays: those of wasm without simd128, and the reference of the others in tests.
 use std::array::from_fn;
 
 /// Four f32 lanes.

@@ -1,6 +1,6 @@
 //! The vectors of `simd` natively, by the crate `wide`: compilers leave plain arrays in a large loop scalar.
 use bytemuck::cast;
-use wide::{f32x4, i8x16, i32x4, u32x4};
+use wide::{f32x4, i32x4, u8x16, u32x4};
 
 /// Four f32 lanes.
 #[derive(Clone, Copy)]
@@ -92,8 +92,7 @@ impl I32x4 {
     #[inline(always)]
     #[must_use]
     pub fn swizzle(self, index: Self) -> Self {
-        let (table, index): ([u8; 16], [u8; 16]) = (cast(self.0), cast(index.0));
-        Self::load(&index.map(|i| table[usize::from(i & 15)]))
+        Self(cast(cast::<_, u8x16>(self.0).shuffle(cast(index.0))))
     }
 
     binary! {
@@ -108,7 +107,7 @@ impl I32x4 {
         /// All ones where `self > other`, signed.
         gt(a, b) = a.simd_gt(b);
         /// All ones where the bytes are equal, bytewise.
-        eq_bytes(a, b) = cast(cast::<_, i8x16>(a).simd_eq(cast::<_, i8x16>(b)));
+        eq_bytes(a, b) = cast(cast::<_, u8x16>(a).simd_eq(cast::<_, u8x16>(b)));
     }
 
     /// Left shift by less than 32.
